@@ -1,0 +1,23 @@
+//! The ground of Phalanx: time, identities, the contract of machines, buffers, and collections with a bound.
+//!
+//! Nothing here reads a clock, opens a socket, starts a thread or draws a random number of its own. Each
+//! protocol is a [`Machine`]: facts go in, decisions come out through a [`Sink`] that belongs to the driver.
+//! The daemon, the simulator, the model checker and the fuzzers drive the very same code.
+
+pub mod bounded;
+pub mod buf;
+pub mod code;
+pub mod id;
+pub mod machine;
+pub mod rng;
+pub mod time;
+pub mod timer;
+
+pub use bounded::{Ring, Slab};
+pub use buf::{Buf, Snapshot};
+pub use code::Code;
+pub use id::{Addr, Boot, Endpoint, Group, Identity, NodeId, Port};
+pub use machine::{Fingerprint, Machine, Sink};
+pub use rng::Rng;
+pub use time::{Duration, Instant};
+pub use timer::Deadlines;
