@@ -19,5 +19,5 @@ pub use code::Code;
 pub use id::{Addr, Boot, Endpoint, Group, Identity, NodeId, Port};
 pub use machine::{Fingerprint, Machine, Sink};
 pub use rng::Rng;
-pub use time::{Duration, Instant};
+pub use time::{Duration, Instant, ParseDurationError};
 pub use timer::Deadlines;

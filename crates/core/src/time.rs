@@ -5,6 +5,8 @@
 
 use std::fmt;
 use std::ops::{Add, AddAssign, Div, Mul, Sub};
+use std::str::FromStr;
+use thiserror::Error;
 
 /// A point in time: nanoseconds since the driver's epoch (start of the run, or of the process).
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
@@ -150,6 +152,47 @@ impl From<Duration> for std::time::Duration {
     }
 }
 
+/// The text is no duration as people write them.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Error)]
+#[error("not a duration: write a number and a unit (ns, us, ms, s, m, h, d), such as 200us, 5ms or 1.5s")]
+pub struct ParseDurationError;
+
+impl FromStr for Duration {
+    type Err = ParseDurationError;
+
+    /// Reads `200us`, `5ms`, `1.5s`, `2m`, `1h`; zero may stand without a unit. Exact to the nanosecond: no
+    /// float on the way, so that what [`fmt::Display`] prints is read back as it was.
+    fn from_str(text: &str) -> Result<Self, ParseDurationError> {
+        let text = text.trim();
+        if text == "0" {
+            return Ok(Self::ZERO);
+        }
+        let digits = text.find(|c: char| !c.is_ascii_digit() && c != '.').ok_or(ParseDurationError)?;
+        let (number, unit) = text.split_at(digits);
+        let nanos_each: u128 = match unit.trim_start() {
+            "ns" => 1,
+            "us" | "µs" | "μs" => 1_000,
+            "ms" => 1_000_000,
+            "s" => 1_000_000_000,
+            "m" | "min" => 60_000_000_000,
+            "h" => 3_600_000_000_000,
+            "d" => 86_400_000_000_000,
+            _ => return Err(ParseDurationError),
+        };
+        let (whole, fraction) = number.split_once('.').unwrap_or((number, "0"));
+        // Longer fractions say nothing below a nanosecond, and the power of ten stays far from overflow.
+        const FRACTION_DIGITS: usize = 18;
+        if whole.is_empty() || fraction.is_empty() || fraction.len() > FRACTION_DIGITS {
+            return Err(ParseDurationError);
+        }
+        let whole: u64 = whole.parse().map_err(|_| ParseDurationError)?;
+        let parts = 10u128.pow(fraction.len() as u32);
+        let fraction: u64 = fraction.parse().map_err(|_| ParseDurationError)?;
+        let nanos = u128::from(whole) * nanos_each + u128::from(fraction) * nanos_each / parts;
+        u64::try_from(nanos).map(Self).map_err(|_| ParseDurationError)
+    }
+}
+
 impl fmt::Display for Duration {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.0 {
@@ -197,5 +240,37 @@ mod tests {
         assert_eq!(Duration::from_micros(1500).to_string(), "1.5ms");
         assert_eq!(Duration::from_secs(2).to_string(), "2s");
         assert_eq!(Instant::NEVER.to_string(), "never");
+    }
+
+    #[test]
+    fn durations_are_read_as_people_write_them() {
+        for (text, nanos) in [
+            ("0", 0),
+            ("7ns", 7),
+            ("200us", 200_000),
+            ("1.5µs", 1_500),
+            ("5ms", 5_000_000),
+            (" 1.5 s ", 1_500_000_000),
+            ("2m", 120_000_000_000),
+            ("1h", 3_600_000_000_000),
+            ("1d", 86_400_000_000_000),
+            ("0.000000001s", 1),
+        ] {
+            assert_eq!(text.parse(), Ok(Duration(nanos)), "{text}");
+        }
+    }
+
+    #[test]
+    fn what_is_no_duration_is_refused() {
+        for text in ["", "5", "ms", "1.2.3s", "-1s", "1e3s", ".5s", "5.s", "3 parsecs", "99999999999h", "1s2"] {
+            assert_eq!(text.parse::<Duration>(), Err(ParseDurationError), "{text}");
+        }
+    }
+
+    #[test]
+    fn what_is_printed_is_read_back() {
+        for nanos in [0, 1, 999, 1_000, 1_234_567, 50_000_000, 1_500_000_000, 86_400_000_000_001] {
+            assert_eq!(Duration(nanos).to_string().parse(), Ok(Duration(nanos)));
+        }
     }
 }
