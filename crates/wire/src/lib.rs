@@ -1,1 +1,38 @@
-//! Placeholder.
+//! Every packet of Phalanx: checked views over bytes, encoded in place.
+//!
+//! A view is made by `parse`, which checks every length once; its accessors cannot fail. Encoders append to, or
+//! write into, the caller's buffer. Nothing here allocates. All numbers are little-endian.
+//!
+//! Versions: the first byte of a packet carries the version of its *layout*; a higher one is not understood and
+//! dropped. Within a version the format grows by appending: a body may be longer than its reader knows, and what
+//! a reader does not know (a flag, a layer, the rest of a body) it skips.
+//!
+//! | module | packets |
+//! |---|---|
+//! | [`outer`] | what a network sees: the two headers in front of sealed bytes |
+//! | [`hello`] | the exchange of boot nonces |
+//! | [`layer`] | the first byte inside the seal: which layer a packet is for; CL datagrams |
+//! | [`rcl`] | reliable messages: sequence numbers, acknowledgements, frames |
+//! | [`mml`] | management messages: kinds, numbers, signatures |
+
+mod bytes;
+pub mod hello;
+pub mod layer;
+pub mod mml;
+pub mod outer;
+pub mod rcl;
+
+/// Why bytes were not accepted. Counted by the link; never answered.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub enum Malformed {
+    /// Shorter than its fixed part, or than a length inside it says.
+    Truncated,
+    /// A layout this build does not know.
+    Version,
+    /// A kind, layer or flag combination this build does not know.
+    Unknown,
+    /// A length or count over its cap, or fields that contradict each other.
+    Inconsistent,
+    /// The checksum does not fit the bytes.
+    Checksum,
+}
