@@ -1,1 +1,3 @@
-//! Placeholder.
+//! The protocol machines of Phalanx, a folder each. Only `node` knows its siblings.
+
+pub mod link;

@@ -1,0 +1,4 @@
+//! tmp
+pub mod rcl;
+mod replay;
+pub mod seal;

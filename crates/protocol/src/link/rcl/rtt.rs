@@ -1,0 +1,67 @@
+//! Round trips as measured, and the retransmission timeout that follows from them.
+
+use phalanx_core::Duration;
+
+/// Before the first measurement: longer than any cluster network, shorter than anybody's patience.
+const INITIAL: Duration = Duration::from_millis(50);
+/// A timeout below the scheduling noise of a busy host would only make duplicates.
+pub const SHORTEST: Duration = Duration::from_millis(3);
+/// Waits do not double beyond this (or a slow network's own timeout): under 40 % loss each way a peer must get
+/// some 25 chances before patience ends, or the living are taken for dead.
+const LONGEST: Duration = Duration::from_millis(200);
+
+/// Smoothed round trip and its variation, as RFC 6298 computes them.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
+pub(crate) struct Rtt {
+    smoothed: Duration,
+    variation: Duration,
+}
+
+impl Rtt {
+    /// Takes a measurement that no retransmission made ambiguous.
+    pub(crate) fn sample(&mut self, rtt: Duration) {
+        // A zero round trip (simulated networks) still counts as measured.
+        let rtt = Duration(rtt.0.max(1));
+        if self.smoothed == Duration::ZERO {
+            (self.smoothed, self.variation) = (rtt, rtt / 2);
+            return;
+        }
+        let error = Duration(self.smoothed.0.abs_diff(rtt.0));
+        self.variation = (self.variation * 3 + error) / 4;
+        self.smoothed = (self.smoothed * 7 + rtt) / 8;
+    }
+
+    /// The smoothed round trip; zero before the first measurement.
+    pub(crate) fn smoothed(&self) -> Duration {
+        self.smoothed
+    }
+
+    /// How long to wait for an acknowledgement that the peer may delay by `ack_delay`, after `backoff` waits in vain.
+    pub(crate) fn timeout(&self, ack_delay: Duration, backoff: u32) -> Duration {
+        let base = if self.smoothed == Duration::ZERO {
+            INITIAL
+        } else {
+            (self.smoothed + self.variation * 4 + ack_delay).max(SHORTEST)
+        };
+        (base * (1 << backoff.min(16))).min(LONGEST.max(base))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_timeout_follows_the_network() {
+        let mut rtt = Rtt::default();
+        assert_eq!(rtt.timeout(Duration::ZERO, 0), INITIAL);
+        (0..100).for_each(|_| rtt.sample(Duration::from_millis(20)));
+        let steady = rtt.timeout(Duration::from_millis(1), 0);
+        assert!((21..30).contains(&steady.as_millis()), "{steady}");
+        rtt.sample(Duration::from_millis(60));
+        assert!(rtt.timeout(Duration::from_millis(1), 0) > steady, "variation widens it");
+        assert_eq!(rtt.timeout(Duration::ZERO, 40), LONGEST);
+        (0..200).for_each(|_| rtt.sample(Duration::from_micros(5)));
+        assert_eq!(rtt.timeout(Duration::ZERO, 0), SHORTEST);
+    }
+}
