@@ -1,0 +1,221 @@
+//! KCP over a raw UDP socket: its fast mode, flushed at once, plain or with one seal and one open for each datagram.
+//!
+//! As good as we can make it here: stream mode, so that small messages share segments; jumbo datagrams; acks ride on
+//! replies when there are any.
+
+use super::frames::{self, Frames};
+use super::seal::Seal;
+use super::{Channel, JUMBO, Layer, Listener, Mode, Tally, udp};
+use crate::error::Error;
+use ::kcp::{Kcp, KcpResult};
+use std::io::{self, Write};
+use std::net::UdpSocket;
+use std::time::{Duration, Instant};
+
+/// KCP has no secrecy of its own, our links always do: `kcp-sealed` is the fair comparison.
+pub(super) const LAYERS: &[Layer] = &[
+    Layer {
+        name: "kcp",
+        latency: true,
+        throughput: true,
+        listen: |mode| listen(mode, false),
+        connect: |mode, to| connect(mode, to, false),
+    },
+    Layer {
+        name: "kcp-sealed",
+        latency: true,
+        throughput: true,
+        listen: |mode| listen(mode, true),
+        connect: |mode, to| connect(mode, to, true),
+    },
+];
+
+/// Both sides must agree on it.
+const CONVERSATION: u32 = 1;
+/// KCP's timer in ms; it takes no less.
+const INTERVAL_MS: i32 = 10;
+/// Later segments acknowledged before one counts as lost.
+const FAST_RESEND: i32 = 2;
+/// Segments on their way. KCP walks its window for each ack: a wider one is slower, not faster.
+const WINDOW: u16 = 256;
+/// Segments waiting to be sent, beside the window, before a sender waits for acks.
+const QUEUE: usize = WINDOW as usize * 2;
+/// Datagrams taken in one go before the acks for them leave.
+const BATCH: usize = 32;
+/// Turns of a spin between looks at the clock, for retransmission.
+const SPINS: u32 = 64;
+
+fn listen(mode: Mode, sealed: bool) -> Result<Listener, Error> {
+    let (socket, invitation) = udp::invite()?;
+    let accept = move || {
+        let peer = udp::greeted(&socket)?;
+        socket.connect(peer)?;
+        Ok(Box::new(KcpChannel::new(socket, mode, sealed.then(|| Seal::new(true)).transpose()?)?) as Box<dyn Channel>)
+    };
+    Ok(Listener { invitation, accept: Box::new(accept) })
+}
+
+fn connect(mode: Mode, invitation: &str, sealed: bool) -> Result<Box<dyn Channel>, Error> {
+    let (socket, peer) = udp::greet(invitation)?;
+    socket.connect(peer)?;
+    Ok(Box::new(KcpChannel::new(socket, mode, sealed.then(|| Seal::new(false)).transpose()?)?))
+}
+
+/// Where KCP writes its datagrams.
+struct Datagrams {
+    socket: UdpSocket,
+    mode: Mode,
+    seal: Option<Seal>,
+    sealed: Vec<u8>,
+}
+
+impl Write for Datagrams {
+    fn write(&mut self, datagram: &[u8]) -> io::Result<usize> {
+        let bytes = match &mut self.seal {
+            Some(seal) => {
+                seal.seal(datagram, &mut self.sealed).map_err(io::Error::other)?;
+                &self.sealed
+            }
+            None => datagram,
+        };
+        self.mode.wait(|| self.socket.send(bytes))?;
+        Ok(datagram.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+struct KcpChannel {
+    kcp: Kcp<Datagrams>,
+    socket: UdpSocket,
+    mode: Mode,
+    /// Opens; the one that seals belongs to `kcp`'s output.
+    opener: Option<Seal>,
+    datagram: Vec<u8>,
+    out: Vec<u8>,
+    frames: Frames,
+    epoch: Instant,
+}
+
+impl KcpChannel {
+    fn new(socket: UdpSocket, mode: Mode, seal: Option<Seal>) -> Result<Self, Error> {
+        match mode {
+            Mode::Spin => socket.set_nonblocking(true)?,
+            Mode::SameCore => socket.set_read_timeout(Some(Duration::from_millis(INTERVAL_MS as u64)))?,
+        }
+        let opener = seal.is_some().then(|| Seal::new(true)).transpose()?;
+        let output = Datagrams { socket: socket.try_clone()?, mode, seal, sealed: Vec::with_capacity(2 * JUMBO) };
+        let mut kcp = Kcp::new_stream(CONVERSATION, output);
+        kcp.set_nodelay(true, INTERVAL_MS, FAST_RESEND, true);
+        kcp.set_wndsize(WINDOW, WINDOW);
+        check(kcp.set_mtu(JUMBO))?;
+        check(kcp.update(0))?;
+        let (datagram, epoch) = (vec![0; 2 * JUMBO], Instant::now());
+        Ok(Self { kcp, socket, mode, opener, datagram, out: Vec::new(), frames: Frames::new(), epoch })
+    }
+
+    /// Lets KCP's timers run.
+    fn tick(&mut self) -> Result<(), Error> {
+        check(self.kcp.update(self.epoch.elapsed().as_millis() as u32))
+    }
+
+    /// Takes a datagram if one is there; in [`Mode::SameCore`] sleeps for one, but not past KCP's interval.
+    fn take_one(&mut self) -> Result<bool, Error> {
+        let Some(len) = udp::would_block(self.socket.recv(&mut self.datagram))? else {
+            return Ok(false);
+        };
+        let bytes = match &self.opener {
+            Some(seal) => seal.open(&mut self.datagram[..len])?,
+            None => &mut self.datagram[..len],
+        };
+        check(self.kcp.input(bytes))?;
+        Ok(true)
+    }
+
+    /// Waits for a datagram and runs the timers meanwhile.
+    fn wait(&mut self) -> Result<(), Error> {
+        loop {
+            for _ in 0..if self.mode == Mode::Spin { SPINS } else { 1 } {
+                if self.take_one()? {
+                    return Ok(());
+                }
+            }
+            self.tick()?;
+        }
+    }
+
+    /// Moves what KCP has in order into the frames.
+    fn gather(&mut self) -> Result<(), Error> {
+        while self.kcp.peeksize().is_ok() {
+            let n = check(self.kcp.recv(self.frames.space()))?;
+            self.frames.filled(n);
+        }
+        Ok(())
+    }
+}
+
+fn check<T>(result: KcpResult<T>) -> Result<T, Error> {
+    result.map_err(Error::peer("kcp"))
+}
+
+impl Channel for KcpChannel {
+    fn send(&mut self, message: &[u8]) -> Result<(), Error> {
+        self.out.clear();
+        frames::put(&mut self.out, message);
+        check(self.kcp.send(&self.out))?;
+        self.tick()?;
+        check(self.kcp.flush())
+    }
+
+    fn recv(&mut self, out: &mut Vec<u8>) -> Result<(), Error> {
+        loop {
+            if let Some(message) = self.frames.next() {
+                out.clear();
+                out.extend_from_slice(message);
+                return Ok(());
+            }
+            self.gather()?;
+            if let Some(message) = self.frames.next() {
+                out.clear();
+                out.extend_from_slice(message);
+                return Ok(());
+            }
+            self.wait()?;
+        }
+    }
+
+    fn pump(&mut self, message: &[u8], times: usize) -> Result<(), Error> {
+        for _ in 0..times {
+            while self.kcp.wait_snd() >= QUEUE {
+                check(self.kcp.flush())?;
+                self.wait()?;
+            }
+            self.out.clear();
+            frames::put(&mut self.out, message);
+            check(self.kcp.send(&self.out))?;
+        }
+        self.tick()?;
+        check(self.kcp.flush())
+    }
+
+    fn drain(&mut self, tally: &mut Tally) -> Result<(), Error> {
+        self.wait()?;
+        for _ in 1..BATCH {
+            if self.mode == Mode::SameCore || !self.take_one()? {
+                break;
+            }
+        }
+        check(self.kcp.flush())?;
+        // In pieces: a whole window of jumbo segments does not fit into the frames at once.
+        while self.kcp.peeksize().is_ok() {
+            let n = check(self.kcp.recv(self.frames.space()))?;
+            self.frames.filled(n);
+            while let Some(message) = self.frames.next() {
+                tally.take(message);
+            }
+        }
+        Ok(())
+    }
+}
