@@ -1,7 +1,7 @@
 //! KCP over a raw UDP socket: its fast mode, flushed at once, plain or with one seal and one open for each datagram.
 //!
-//! As good as we can make it here: stream mode, so that small messages share segments; jumbo datagrams; acks ride on
-//! replies when there are any.
+//! As good as we can make it here: stream mode, so that small messages share segments; jumbo datagrams, because
+//! their size is for its user to set; acks ride on replies when there are any.
 
 use super::frames::{self, Frames};
 use super::seal::Seal;

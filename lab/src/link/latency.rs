@@ -30,10 +30,11 @@ const WARM_UP: usize = 200;
 const PATIENCE: Duration = Duration::from_secs(5);
 
 /// What must hold: layer over layer, for each size and mode.
-const CLAIMS: [(&str, &str, Must, f64, &str); 4] = [
+const CLAIMS: [(&str, &str, Must, f64, &str); 5] = [
     ("cl", "udp-sealed", Must::AtMost, 1.10, "≤ 1.10"),
     ("rcl", "cl", Must::AtMost, 1.15, "≤ 1.15"),
     ("rcl", "quinn", Must::Below, 1.0, "< 1"),
+    ("rcl", "quinn-jumbo", Must::Below, 1.0, "< 1"),
     ("rcl", "kcp-sealed", Must::Below, 1.0, "< 1"),
 ];
 

@@ -31,8 +31,9 @@ const BATCH_BYTES: usize = 256 << 10;
 const PATIENCE: Duration = Duration::from_secs(5);
 
 /// What must hold between two layers: over, under, ratio, at which sizes.
-const CLAIMS: [(&str, &str, Must, f64, &str, &[usize]); 4] = [
+const CLAIMS: [(&str, &str, Must, f64, &str, &[usize]); 5] = [
     ("rcl", "quinn", Must::AtLeast, 2.0, "≥ 2", &[1024, 4096]),
+    ("rcl", "quinn-jumbo", Must::Above, 1.0, "> 1", &SIZES),
     ("rcl", "kcp", Must::Above, 1.0, "> 1", &SIZES),
     ("rcl", "kcp-sealed", Must::Above, 1.0, "> 1", &SIZES),
     ("rcl", "cl", Must::AtLeast, 0.92, "≥ 0.92", &[4096]),
