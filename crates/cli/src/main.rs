@@ -1,2 +1,43 @@
-//! Placeholder.
-fn main() {}
+//! The `phalanx` command: one file for each subcommand.
+//!
+//! Data goes to stdout, messages to stderr. Exit codes: 0 good, 1 an error or a check that does not hold, 64 usage.
+
+mod lab;
+
+use clap::{Parser, Subcommand};
+use std::process::ExitCode;
+
+/// Something failed, or a check does not hold.
+const EXIT_ERROR: u8 = 1;
+/// The command line cannot be understood (`EX_USAGE`; clap's own 2 means "condition false" here).
+const EXIT_USAGE: u8 = 64;
+
+/// A fault-tolerant cluster runtime: when a node falls, the ranks close.
+#[derive(Parser)]
+#[command(name = "phalanx", version)]
+struct Args {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Experiments: figures of the papers, comparisons with peers, plots
+    Lab(lab::Args),
+}
+
+fn main() -> ExitCode {
+    let args = match Args::try_parse() {
+        Ok(args) => args,
+        Err(e) => {
+            // Help and version are no errors and go to stdout; a closed pipe there is nobody's fault.
+            let _ = e.print();
+            return if e.use_stderr() { EXIT_USAGE.into() } else { ExitCode::SUCCESS };
+        }
+    };
+    let Err(error) = match args.command {
+        Command::Lab(args) => lab::run(&args),
+    };
+    eprintln!("phalanx: {error}");
+    EXIT_ERROR.into()
+}
