@@ -245,6 +245,8 @@ mod tests {
         assert_eq!(at_4_and_8(&waits(Lasts::Messages(2), every(1))), [4, 5, 8, 9]);
         assert_eq!(at_4_and_8(&waits(Lasts::Span(Duration::from_millis(3)), every(2))), [5, 9]);
         assert_eq!(at_4_and_8(&waits(Lasts::Messages(9), every_ms(1))), [5, 6, 7, 9, 10, 11]);
+        // What is left of a burst ends with the wake: the next signal begins afresh.
+        assert_eq!(at_4_and_8(&waits(Lasts::Messages(3), Rule { burst: 9, ..every(2) })), [5, 6, 9, 10]);
         assert!(hits(&waits(Lasts::Messages(2), every(1)), 12, |_, _| ()).is_empty());
     }
 }

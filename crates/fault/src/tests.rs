@@ -179,6 +179,11 @@ fn messages_by_reference_are_held_as_they_are_and_modified_as_bytes() {
         let differ: u32 = bytes.iter().zip(b"<0123456789>").map(|(a, b)| (a ^ b).count_ones()).sum();
         assert_eq!((bytes.len(), differ), (12, 1));
     }
+    // An injected copy with flipped bits is bytes as well.
+    let mut injector = with([every(1, Kind::Inject { bits: 1 })]);
+    let _ = injector.send(ms(0), PEER, &packet);
+    let (_, copy) = injector.take_injected().unwrap();
+    assert!(copy.attached().is_none() && copy.bytes().len() == 12);
 }
 
 /// FI-1: copies of earlier messages go to targets drawn from all; with bits they are arbitrary messages.
@@ -243,6 +248,19 @@ fn a_failed_receive_is_repeated() {
     assert_eq!(expire(&mut injector, ms(1)), [4]);
 }
 
+/// A failed receive waits shorter than a swap that began earlier, and comes out first.
+#[test]
+fn a_short_wait_is_not_stuck_behind_a_long_one() {
+    let code = Some(Code::Interrupted);
+    let swap = Rule { times: 1, ..every(1, Kind::Reorder) };
+    let mut injector = with([swap, every(2, Kind::Invocation { call: Call::Receive, code })]);
+    assert_eq!(receive(&mut injector, ms(0), PEER, 1), NOTHING);
+    assert_eq!(receive(&mut injector, ms(0), OTHER, 2), NOTHING);
+    assert_eq!(injector.deadline(), ms(0) + RETRY_AFTER);
+    assert_eq!(expire(&mut injector, ms(1)), [2]);
+    assert_eq!(expire(&mut injector, ms(100)), [1]);
+}
+
 /// FI-1: a send that was accepted fails later, delivered or not; together with a drop it never arrives.
 #[test]
 fn operation_fails_later() {
@@ -286,6 +304,33 @@ fn followers_strike_with_their_leader() {
     let leader = injector.rules().next().unwrap().0;
     injector.heal(leader);
     assert!(send(&mut injector, 9).iter().all(|o| *o == Outcome::Pass));
+}
+
+/// FI-6: a strike of the leader while a follower sleeps is not kept for when it wakes.
+#[test]
+fn a_sleeping_follower_is_not_woken_by_its_leader() {
+    let leader = Rule { name: Some("storm".into()), times: 1, ..every(1, Kind::Drop) };
+    let fails = Kind::Invocation { call: Call::Send, code: Some(Code::LocalResource) };
+    let sleeps = Rule { from: Duration::from_millis(10), ..Rule::new(fails) };
+    let mut injector = with([leader, sleeps.recurring(Recurrence::With("storm".into()))]);
+    let packet = Buf::copy_of(&[0]);
+    assert_eq!(injector.send(ms(0), PEER, &packet), Outcome::Drop);
+    assert_eq!(injector.send(ms(20), PEER, &packet), Outcome::Pass);
+}
+
+/// FI-2: each rule draws from a stream of its own, so two rules of one probability hit different messages.
+#[test]
+fn rules_draw_independently() {
+    let half = Recurrence::Chance(Probability::new(0.5).unwrap());
+    let after = Distribution::Fixed(Duration::ZERO);
+    let fails = Kind::Operation { code: Some(Code::Unreachable), deliver: Some(true), after };
+    let mut injector = with([Kind::Drop, fails].map(|kind| Rule::new(kind).recurring(half.clone())));
+    let outcomes = send(&mut injector, 200);
+    let both = |deliver| Outcome::FailLater { code: Code::Unreachable, deliver, after: Duration::ZERO };
+    for outcome in [Outcome::Pass, Outcome::Drop, both(true), both(false)] {
+        let times = outcomes.iter().filter(|o| **o == outcome).count();
+        assert!((25..75).contains(&times), "{outcome:?} {times} times of 200");
+    }
 }
 
 /// FI-6: a rule that waits for a state of the protocol hits only after that state was reached.
