@@ -1,1 +1,15 @@
-//! Placeholder.
+//! What touches the real world: sockets, the clock, the event loop.
+//!
+//! Everything above speaks to a [`Platform`] (CL-1): UDP, TCP, threads of one process, or a simulated network.
+//! Nothing above changes when the platform does (CL-4); the [`conformance`] suite holds each of them to that.
+
+pub mod clock;
+#[cfg(any(test, feature = "conformance"))]
+pub mod conformance;
+pub mod platform;
+
+pub use clock::Clock;
+pub use platform::in_process::{Hub, InProcess};
+pub use platform::tcp::Tcp;
+pub use platform::udp::Udp;
+pub use platform::{Platform, Waker, Woke};

@@ -1,0 +1,625 @@
+//! CL over UDP: the platform for real networks.
+//!
+//! A lone packet costs what a bare `sendto` and `recvmsg` cost: the blocking wait is itself a receive whose
+//! datagram the next [`Platform::receive`] hands out. Packets queued for one peer leave as one run (GSO) and arrive
+//! as one (GRO), gathered from their own buffers. Nothing is copied or allocated for a message (CL-2).
+
+mod bell;
+mod groups;
+mod socket;
+
+use super::errno::{code_of, code_of_io};
+use super::poller::Poller;
+use super::{LARGEST_DATAGRAM, Platform, TROUBLE_KEPT, Waker, Woke, checked_len};
+use crate::clock::Clock;
+use bell::Bell;
+use groups::{Groups, is_echo};
+use nix::errno::Errno;
+use nix::sys::epoll::EpollFlags;
+use phalanx_core::{Addr, Buf, Code, Duration, Group, Instant, Ring};
+use socket::{RUN_BYTES, RUN_DATAGRAMS, Received, Wire};
+use std::collections::HashMap;
+use std::io::IoSlice;
+use std::net::{SocketAddr, UdpSocket};
+use std::sync::Arc;
+
+/// Packets that wait for [`Platform::flush`]; the next send is refused.
+const SEND_QUEUE: usize = 8192;
+/// System calls in one receive, so that a flood cannot keep the host from its timers.
+const RECEIVE_CALLS: usize = 16;
+/// Receives between two looks for a second datagram, while none is found: a look costs 0.2 µs.
+const LOOK_EVERY: u32 = 64;
+/// Receives between two looks at the group socket of a host that spins; one that waits is told by the poller.
+const GROUP_LOOK_EVERY: u32 = 16;
+/// IPv6's least MTU less its headers: what fits everywhere needs no look at the path's limit.
+const FITS_EVERYWHERE: usize = 1280 - 48;
+/// Paths whose limit is remembered; past it all are forgotten, and the kernel fragments what is too large.
+const PATHS_KEPT: usize = 8192;
+/// From here on a wait may be a blocking receive: its timeout of [`SHORTEST_BLOCK_MS`] ends before the
+/// deadline even with the kernel's coarsest tick of 10 ms; the rest is waited for precisely.
+const FAR: Duration = Duration::from_millis(40);
+/// The shortest timeout of a blocking receive.
+const SHORTEST_BLOCK_MS: u32 = 16;
+/// The longest: how late a wake is when a packet filter drops the datagram that carries it.
+const LONGEST_BLOCK_MS: u32 = 256;
+/// Asynchronous errors that one call clears away before it gives up: each call reports one of them.
+const ERRORS_PER_CALL: usize = 8;
+/// Marks of our two sockets in the poller.
+const MAIN: u64 = 0;
+const GROUPS: u64 = 1;
+
+/// How to open the platform. `Options::at(address)` has the usual values.
+#[derive(Clone, Copy, Debug)]
+pub struct Options {
+    /// Where to bind; port 0 takes any.
+    pub bind: SocketAddr,
+    /// The address peers reach us at, when it is not the bound one (a wildcard, a translated address).
+    pub advertise: Option<SocketAddr>,
+    /// The port that members of multicast groups share.
+    pub group_port: u16,
+    /// IPv6: the index of the interface for multicast; 0 is the system's choice.
+    pub interface: u32,
+}
+
+impl Options {
+    /// The port for multicast groups unless told otherwise.
+    pub const GROUP_PORT: u16 = 7947;
+
+    /// Binds `bind`, all else as usual.
+    #[must_use]
+    pub fn at(bind: SocketAddr) -> Self {
+        Self { bind, advertise: None, group_port: Self::GROUP_PORT, interface: 0 }
+    }
+}
+
+/// What happened, for metrics.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub struct Counts {
+    /// Sends refused because the queue was full.
+    pub refused: u64,
+    /// Datagrams that the kernel would not send.
+    pub failed: u64,
+    /// Calls that sent a run of datagrams at once.
+    pub runs: u64,
+    /// Runs that failed and turned segmentation off for good: 0 or 1.
+    pub gso_off: u64,
+    /// Empty datagrams from strangers, ignored.
+    pub empty: u64,
+    /// Asynchronous errors read from the socket.
+    pub late_errors: u64,
+}
+
+struct Outgoing {
+    /// Resolved at once, so that equal destinations are found by comparing.
+    to: SocketAddr,
+    group: Option<Group>,
+    packet: Buf,
+    ticket: Option<u32>,
+}
+
+/// The UDP platform.
+pub struct Udp {
+    wire: Wire,
+    local: SocketAddr,
+    advertised: Addr,
+    clock: Clock,
+    poller: Poller,
+    bell: Arc<Bell>,
+    groups: Groups,
+    queue: Ring<Outgoing>,
+    /// Received by a wait, not handed out yet; its bytes lie in the wire's buffer.
+    waiting: Option<Received>,
+    /// What the socket's receive timeout is set to.
+    blocks_for_ms: u32,
+    /// The kernel's send buffer was full: the next wait also waits for room.
+    choked: bool,
+    /// The last batch was more than one datagram: the next probably is too.
+    busy: bool,
+    looks: u32,
+    group_looks: u32,
+    gso: bool,
+    limits: HashMap<SocketAddr, usize>,
+    troubles: Ring<(Addr, Code)>,
+    counts: Counts,
+}
+
+impl Udp {
+    /// Opens the platform.
+    ///
+    /// # Errors
+    /// What the system said; nothing stays open.
+    pub fn open(options: Options) -> std::io::Result<Self> {
+        let wire = Wire::bind(options.bind, false)?;
+        let local = wire.socket.local_addr()?;
+        let poller = Poller::new()?;
+        poller.add(&wire.socket, MAIN, EpollFlags::EPOLLIN)?;
+        Ok(Self {
+            local,
+            advertised: Addr::Ip(options.advertise.unwrap_or(local)),
+            clock: Clock::start(),
+            poller,
+            bell: Arc::new(Bell::for_socket(local)?),
+            groups: Groups::new(local.ip(), options.interface, options.group_port),
+            queue: Ring::new(SEND_QUEUE),
+            waiting: None,
+            blocks_for_ms: 0,
+            choked: false,
+            busy: false,
+            looks: 0,
+            group_looks: 0,
+            gso: true,
+            limits: HashMap::new(),
+            troubles: Ring::new(TROUBLE_KEPT),
+            counts: Counts::default(),
+            wire,
+        })
+    }
+
+    /// What happened so far.
+    #[must_use]
+    pub fn counts(&self) -> Counts {
+        self.counts
+    }
+
+    /// The socket itself, for what this crate does not know.
+    #[must_use]
+    pub fn socket(&self) -> &UdpSocket {
+        &self.wire.socket
+    }
+
+    /// True when the kernel coalesces what it receives.
+    #[must_use]
+    pub fn coalesces(&self) -> bool {
+        self.wire.gro
+    }
+}
+
+impl Platform for Udp {
+    fn local(&self) -> Addr {
+        self.advertised
+    }
+
+    fn max_datagram(&mut self, to: Addr) -> usize {
+        let Addr::Ip(to) = to else {
+            // A group's datagrams go over whatever its members sit on.
+            return FITS_EVERYWHERE;
+        };
+        let headers = if to.is_ipv4() { 20 + 8 } else { 40 + 8 };
+        let limit = socket::path_mtu(self.local, to).map_or(FITS_EVERYWHERE, |mtu| mtu.saturating_sub(headers));
+        let limit = limit.clamp(FITS_EVERYWHERE, LARGEST_DATAGRAM);
+        self.remember(to, limit);
+        limit
+    }
+
+    fn send(&mut self, to: Addr, mut packet: Buf, ticket: Option<u32>) -> Result<(), Code> {
+        let (to, group) = match to {
+            Addr::Ip(to) if to.is_ipv4() == self.local.is_ipv4() => (to, None),
+            Addr::Group(group) => (self.groups.address(group), Some(group)),
+            Addr::Ip(_) | Addr::Local(_) => return Err(Code::InvalidEndpoint),
+        };
+        if packet.is_empty() {
+            return Err(Code::InvalidArgs);
+        }
+        if packet.len() > FITS_EVERYWHERE {
+            checked_len(&packet, self.limits.get(&to).copied().unwrap_or(LARGEST_DATAGRAM))?;
+        }
+        packet.materialize();
+        self.queue.push(Outgoing { to, group, packet, ticket }).map_err(|_| {
+            self.counts.refused += 1;
+            Code::LocalResource
+        })
+    }
+
+    fn flush(&mut self, done: &mut impl FnMut(u32, Result<(), Code>)) {
+        self.choked = false;
+        while let Some(first) = self.queue.front() {
+            let (to, group) = (first.to, first.group);
+            if let Some(group) = group
+                && let Err(e) = self.groups.aim(&self.wire, group)
+            {
+                self.finish(1, Err(e), done);
+                continue;
+            }
+            let run = if self.gso && self.queue.len() > 1 { self.run() } else { 1 };
+            let outcome = if run > 1 { self.send_run(to, run) } else { self.send_one(to) };
+            match outcome {
+                Err(Errno::EAGAIN) => {
+                    self.choked = true;
+                    return;
+                }
+                Err(Errno::EIO | Errno::EINVAL) if run > 1 => {
+                    // This path's driver cannot cut a run. Others may, but a daemon that finds out again with each
+                    // peer is worse off than one without.
+                    self.gso = false;
+                    self.counts.gso_off += 1;
+                }
+                // One of the run is too long for the path: singly the kernel may fragment it.
+                Err(Errno::EMSGSIZE) if run > 1 => {
+                    let outcome = self.send_one(to);
+                    self.finish(1, outcome, done);
+                }
+                outcome => self.finish(run, outcome, done),
+            }
+        }
+    }
+
+    fn receive(&mut self, each: &mut impl FnMut(Addr, &mut [u8])) -> Result<usize, Code> {
+        let mut count = 0;
+        if let Some(received) = self.waiting.take() {
+            count += self.hand_out(received, each);
+            // Light traffic: nothing is behind it, and finding that out costs a call.
+            if !self.busy && count == 1 && !self.look() {
+                return Ok(count);
+            }
+        }
+        let mut errors = 0;
+        for _ in 0..RECEIVE_CALLS {
+            match self.wire.receive() {
+                Ok(received) => count += self.hand_out(received, each),
+                Err(Errno::EAGAIN) => break,
+                Err(Errno::EINTR) => {}
+                Err(e) => {
+                    errors += 1;
+                    if !self.late_errors() && errors > ERRORS_PER_CALL {
+                        return Err(code_of(e));
+                    }
+                }
+            }
+            if !self.busy && count == 1 && !self.look() {
+                break;
+            }
+        }
+        self.busy = count > 1;
+        self.group_looks += 1;
+        if self.groups.wire.is_some() && (count == 0 || self.group_looks >= GROUP_LOOK_EVERY) {
+            self.group_looks = 0;
+            count += self.receive_groups(each);
+        }
+        Ok(count)
+    }
+
+    fn wait(&mut self, until: Instant) -> Woke {
+        loop {
+            if self.waiting.is_some() {
+                return Woke::Ready;
+            }
+            if self.bell.answer() {
+                return Woke::Called;
+            }
+            let left = self.clock.left(until);
+            let woke = if left >= FAR && self.groups.wire.is_none() && !self.choked {
+                self.wait_blocked(left)
+            } else {
+                self.wait_precisely(until)
+            };
+            if let Some(woke) = woke {
+                return woke;
+            }
+        }
+    }
+
+    fn waker(&self) -> Waker {
+        let bell = Arc::clone(&self.bell);
+        Waker::new(move || bell.ring())
+    }
+
+    fn now(&self) -> Instant {
+        self.clock.now()
+    }
+
+    fn join(&mut self, group: Group) -> Result<(), Code> {
+        if self.groups.join(group)?
+            && let Some(wire) = &self.groups.wire
+        {
+            self.poller.add(&wire.socket, GROUPS, EpollFlags::EPOLLIN).map_err(code_of)?;
+        }
+        Ok(())
+    }
+
+    fn leave(&mut self, group: Group) -> Result<(), Code> {
+        if let Some(wire) = self.groups.leave(group)? {
+            self.poller.remove(&wire.socket);
+        }
+        Ok(())
+    }
+
+    fn trouble(&mut self) -> Option<(Addr, Code)> {
+        self.troubles.pop()
+    }
+}
+
+/// Sending.
+impl Udp {
+    /// How many packets at the head of the queue can leave as one run.
+    fn run(&self) -> usize {
+        let mut packets = self.queue.iter();
+        let Some(first) = packets.next() else {
+            return 0;
+        };
+        let stride = first.packet.len();
+        let (mut run, mut bytes) = (1, stride);
+        for next in packets.take(RUN_DATAGRAMS - 1) {
+            let len = next.packet.len();
+            bytes += len;
+            if next.to != first.to || next.group != first.group || len > stride || bytes > RUN_BYTES {
+                break;
+            }
+            run += 1;
+            if len < stride {
+                break;
+            }
+        }
+        run
+    }
+
+    fn send_one(&mut self, to: SocketAddr) -> Result<(), Errno> {
+        self.past_late_errors(|udp| match udp.queue.front() {
+            Some(first) => udp.wire.send(to, first.packet.bytes()),
+            None => Ok(()),
+        })
+    }
+
+    fn send_run(&mut self, to: SocketAddr, run: usize) -> Result<(), Errno> {
+        self.counts.runs += 1;
+        self.past_late_errors(|udp| {
+            let mut slices = [IoSlice::new(&[]); RUN_DATAGRAMS];
+            for (slice, packet) in slices.iter_mut().zip(udp.queue.iter().take(run)) {
+                *slice = IoSlice::new(packet.packet.bytes());
+            }
+            let stride = slices[0].len();
+            udp.wire.send_run(to, &slices[..run], stride)
+        })
+    }
+
+    /// Repeats a send that only told of the failure of an earlier one.
+    fn past_late_errors(&mut self, mut send: impl FnMut(&Self) -> Result<(), Errno>) -> Result<(), Errno> {
+        for _ in 0..ERRORS_PER_CALL {
+            match send(self) {
+                Ok(()) => return Ok(()),
+                Err(Errno::EAGAIN) => return Err(Errno::EAGAIN),
+                Err(Errno::EINTR) => {}
+                Err(e) => {
+                    if !self.late_errors() {
+                        return Err(e);
+                    }
+                }
+            }
+        }
+        send(self)
+    }
+
+    /// Takes `n` packets off the queue and tells what became of them.
+    fn finish(&mut self, n: usize, outcome: Result<(), Errno>, done: &mut impl FnMut(u32, Result<(), Code>)) {
+        if outcome.is_err() {
+            self.counts.failed += n as u64;
+        }
+        for _ in 0..n {
+            if let Some(Outgoing { ticket: Some(ticket), .. }) = self.queue.pop() {
+                done(ticket, outcome.map_err(code_of));
+            }
+        }
+    }
+}
+
+/// Receiving.
+impl Udp {
+    fn hand_out(&mut self, received: Received, each: &mut impl FnMut(Addr, &mut [u8])) -> usize {
+        if self.bell.sent(received.from) {
+            return 0;
+        }
+        if received.len == 0 {
+            self.counts.empty += 1;
+            return 0;
+        }
+        let from = Addr::Ip(received.from);
+        if received.stride >= received.len {
+            each(from, self.wire.bytes(received));
+            return 1;
+        }
+        let datagrams = self.wire.bytes(received).chunks_mut(received.stride);
+        let count = datagrams.len();
+        datagrams.for_each(|bytes| each(from, bytes));
+        count
+    }
+
+    fn receive_groups(&mut self, each: &mut impl FnMut(Addr, &mut [u8])) -> usize {
+        let mut count = 0;
+        let Some(wire) = &mut self.groups.wire else {
+            return 0;
+        };
+        for _ in 0..RECEIVE_CALLS {
+            let Ok(received) = wire.receive() else {
+                break;
+            };
+            if is_echo(received.from, self.advertised) || received.len == 0 {
+                continue;
+            }
+            for bytes in wire.bytes(received).chunks_mut(received.stride) {
+                each(Addr::Ip(received.from), bytes);
+                count += 1;
+            }
+        }
+        count
+    }
+
+    /// True now and then: whether a second datagram waits behind the first is found out only by looking.
+    fn look(&mut self) -> bool {
+        self.looks += 1;
+        if self.looks < LOOK_EVERY {
+            return false;
+        }
+        self.looks = 0;
+        true
+    }
+
+    /// Moves the socket's asynchronous errors to our trouble; true when there were any.
+    #[cold]
+    fn late_errors(&mut self) -> bool {
+        let mut any = false;
+        while let Some(late) = self.wire.late() {
+            any = true;
+            self.counts.late_errors += 1;
+            if let Some(mtu) = late.mtu {
+                let headers = if late.to.is_ipv4() { 28 } else { 48 };
+                self.remember(late.to, (mtu as usize).saturating_sub(headers).clamp(FITS_EVERYWHERE, LARGEST_DATAGRAM));
+            }
+            self.troubles.push_evicting((Addr::Ip(late.to), code_of(late.errno)));
+        }
+        any
+    }
+
+    fn remember(&mut self, to: SocketAddr, limit: usize) {
+        if self.limits.len() >= PATHS_KEPT {
+            self.limits.clear();
+        }
+        self.limits.insert(to, limit);
+    }
+}
+
+/// Waiting.
+impl Udp {
+    /// Waits inside a receive; `None` when its timeout ended it, or the bell, to be looked at again.
+    fn wait_blocked(&mut self, left: Duration) -> Option<Woke> {
+        // Half the time left, rounded down to a power of two: deadlines that move a little change nothing.
+        let half = u32::try_from(left.as_millis() / 2).unwrap_or(u32::MAX).min(LONGEST_BLOCK_MS);
+        if self.blocks_for_ms > half || self.blocks_for_ms * 4 < half {
+            let ms = (1 << half.ilog2()).max(SHORTEST_BLOCK_MS);
+            if self.wire.block_for(ms).is_err() {
+                return self.wait_precisely(self.clock.now() + left);
+            }
+            self.blocks_for_ms = ms;
+        }
+        match self.wire.receive_blocking() {
+            Ok(received) if self.bell.sent(received.from) => None,
+            Ok(received) => {
+                self.waiting = Some(received);
+                Some(Woke::Ready)
+            }
+            Err(Errno::EAGAIN) => None,
+            Err(Errno::EINTR) => Some(Woke::Called),
+            Err(_) => {
+                self.late_errors();
+                Some(Woke::Ready)
+            }
+        }
+    }
+
+    /// Waits in the poller, to the nanosecond as far as the kernel keeps it.
+    fn wait_precisely(&mut self, until: Instant) -> Option<Woke> {
+        let choked = self.choked;
+        let interest =
+            |writable| if writable { EpollFlags::EPOLLIN | EpollFlags::EPOLLOUT } else { EpollFlags::EPOLLIN };
+        if choked && self.poller.change(&self.wire.socket, MAIN, interest(true)).is_err() {
+            return Some(Woke::Ready);
+        }
+        let mut failed = false;
+        let ready = self.poller.wait(&self.clock, until, &mut |_, what| failed |= what.contains(EpollFlags::EPOLLERR));
+        if choked {
+            let _ = self.poller.change(&self.wire.socket, MAIN, interest(false));
+        }
+        if failed {
+            self.late_errors();
+        }
+        // The ring is in the queue as a datagram; who called is known from the flag.
+        match ready {
+            Ok(_) if self.bell.answer() => Some(Woke::Called),
+            Ok(0) => Some(Woke::Deadline),
+            Ok(_) => Some(Woke::Ready),
+            Err(_) => Some(Woke::Called),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn open() -> Udp {
+        Udp::open(Options::at("127.0.0.1:0".parse().unwrap())).unwrap()
+    }
+
+    fn wait_for(udp: &mut Udp, n: usize) -> Vec<Vec<u8>> {
+        let mut got = Vec::new();
+        let until = udp.now() + Duration::from_secs(5);
+        while got.len() < n && udp.wait(until) != Woke::Deadline {
+            udp.receive(&mut |_, bytes| got.push(bytes.to_vec())).unwrap();
+        }
+        got
+    }
+
+    /// CL-2: packets to one peer that wait together leave together.
+    #[test]
+    fn equal_packets_leave_as_one_run_and_the_rest_singly() {
+        let (mut a, mut b, mut c) = (open(), open(), open());
+        for i in 0..10 {
+            a.send(b.local(), Buf::copy_of(&[i; 100]), None).unwrap();
+        }
+        a.send(b.local(), Buf::copy_of(&[10; 40]), None).unwrap();
+        a.send(c.local(), Buf::copy_of(&[11; 100]), None).unwrap();
+        a.flush(&mut |_, _| panic!("no tickets were given"));
+        assert_eq!(a.counts().runs, 1);
+        let lengths: Vec<usize> = wait_for(&mut b, 11).iter().map(Vec::len).collect();
+        assert_eq!(lengths, [[100; 10].as_slice(), &[40]].concat());
+        assert_eq!(wait_for(&mut c, 1), [[11; 100]]);
+    }
+
+    /// CL-3: a driver that cannot cut runs costs one failure, and loses nothing.
+    #[test]
+    fn without_segmentation_packets_leave_one_by_one() {
+        let (mut a, mut b) = (open(), open());
+        a.gso = false;
+        for i in 0..10 {
+            a.send(b.local(), Buf::copy_of(&[i; 100]), Some(u32::from(i))).unwrap();
+        }
+        let mut told = Vec::new();
+        a.flush(&mut |ticket, outcome| told.push((ticket, outcome)));
+        assert_eq!(told, (0..10).map(|i| (i, Ok(()))).collect::<Vec<_>>());
+        assert_eq!((wait_for(&mut b, 10).len(), a.counts().runs), (10, 0));
+    }
+
+    /// CL-3: a closed port does not swallow packets to others, and is told by address.
+    #[test]
+    fn a_closed_peer_is_trouble_and_harms_nobody_else() {
+        let (mut a, mut b) = (open(), open());
+        let closed = open().local();
+        for _ in 0..20 {
+            a.send(closed, Buf::copy_of(b"dead"), None).unwrap();
+            a.send(b.local(), Buf::copy_of(b"alive"), None).unwrap();
+            a.flush(&mut |_, _| {});
+        }
+        assert_eq!(wait_for(&mut b, 20).len(), 20);
+        a.receive(&mut |_, _| {}).unwrap();
+        assert_eq!(a.trouble(), Some((closed, Code::Unreachable)));
+    }
+
+    #[test]
+    fn a_blocked_wait_ends_at_a_deadline_a_packet_and_a_call() {
+        let (mut a, mut b) = (open(), open());
+        let until = a.now() + FAR + FAR;
+        assert_eq!(a.wait(until), Woke::Deadline);
+        assert!(a.now() >= until);
+        assert!(a.blocks_for_ms > 0, "this wait was to be a blocking receive");
+        b.send(a.local(), Buf::copy_of(b"hello"), None).unwrap();
+        b.flush(&mut |_, _| {});
+        assert_eq!(a.wait(Instant::NEVER), Woke::Ready);
+        assert_eq!(a.receive(&mut |_, bytes| assert_eq!(bytes, b"hello")), Ok(1));
+        let waker = a.waker();
+        let caller = std::thread::spawn(move || {
+            std::thread::sleep(std::time::Duration::from_millis(5));
+            waker.wake();
+        });
+        assert_eq!(a.wait(Instant::NEVER), Woke::Called);
+        caller.join().unwrap();
+    }
+
+    /// CL-1: outside loopback a datagram fits in a frame.
+    #[test]
+    fn the_limit_of_a_path_is_kept_by_send() {
+        let mut a = open();
+        let to: SocketAddr = "127.0.0.1:9".parse().unwrap();
+        assert_eq!(a.max_datagram(Addr::Ip(to)), LARGEST_DATAGRAM);
+        a.remember(to, 1472);
+        assert_eq!(a.send(Addr::Ip(to), Buf::copy_of(&[0; 1473]), None), Err(Code::InvalidArgs));
+        assert_eq!(a.send(Addr::Ip(to), Buf::copy_of(&[0; 1472]), None), Ok(()));
+    }
+}
