@@ -1,1 +1,67 @@
-//! Placeholder.
+//! The simulator: virtual time, a network with models and faults, and checkers, for three nodes or a million.
+//!
+//! A [`Process`] runs on each node, driven by events in one fixed order (time, causer, the causer's own count): the
+//! same seed gives the same run, to the byte, in each process and on any number of threads. [`Network`] says what
+//! lies between the nodes, [`Fault`] what befalls them, [`Checker`] what must hold while it does and after.
+//!
+//! ```
+//! use phalanx_core::{Addr, Buf, Duration, Instant};
+//! use phalanx_sim::{Ctx, Fault, Process, Setup, Sim};
+//!
+//! /// Says hello to the next node at each start.
+//! struct Greeter;
+//!
+//! impl Process for Greeter {
+//!     type Command = ();
+//!     type Note = Addr;
+//!     fn start(&mut self, _: Instant, net: &mut Ctx<'_, Self>) {
+//!         let next = (net.node() + 1) % net.nodes();
+//!         net.send(Addr::Local(next), Buf::copy_of(b"hello"));
+//!     }
+//!     fn arrived(&mut self, _: Instant, from: Addr, _: Buf, net: &mut Ctx<'_, Self>) {
+//!         net.note(from);
+//!     }
+//!     fn expire(&mut self, _: Instant, _: &mut Ctx<'_, Self>) {}
+//!     fn deadline(&self) -> Instant {
+//!         Instant::NEVER
+//!     }
+//! }
+//!
+//! let mut sim = Sim::new(&Setup { nodes: 3, ..Setup::default() }, |_| Greeter)?;
+//! sim.keep_notes();
+//! sim.fault_at(Instant::ZERO + Duration::from_millis(5), Fault::restart(0));
+//! sim.run_for(Duration::from_secs(1));
+//! assert_eq!(sim.notes().len(), 4);
+//! # Ok::<(), phalanx_sim::NetworkError>(())
+//! ```
+
+mod barrier;
+mod check;
+mod disk;
+mod event;
+mod fault;
+pub mod heartbeat;
+mod io;
+mod latency;
+mod network;
+mod node;
+mod partition;
+mod process;
+pub mod queue;
+pub mod race;
+mod shard;
+mod sim;
+mod stats;
+mod topology;
+
+pub use check::{Checker, Cluster, Report, Verdict, Violation};
+pub use disk::{Disk, DiskFault};
+pub use fault::{Fault, NodeFault};
+pub use latency::Latency;
+pub use network::{Link, Network, NetworkError, Switch, Weather};
+pub use node::State;
+pub use partition::{NodeSet, Partition};
+pub use process::{Ctx, Process, StreamEvent};
+pub use sim::{Birth, Factory, Setup, Sim};
+pub use stats::{Drop, HEADERS, Stats};
+pub use topology::{Routers, Shape, Topology};

@@ -1,0 +1,402 @@
+//! A part of the nodes and their events: what one thread runs.
+//!
+//! Inside a window no shard looks at another: everything that crosses is under way for at least the network's
+//! shortest latency, and a window is no longer than that.
+
+use crate::disk::{Disk, Outcome};
+use crate::event::{Signal, SignalKind, Stage, What};
+use crate::fault::NodeFault;
+use crate::io::Io;
+use crate::network::World;
+use crate::node::{Held, Kind, Node, State, Stream, addr};
+use crate::process::{Ctx, Process, StreamEvent};
+use crate::queue::{Event, fetch};
+use crate::sim::{Birth, Factory};
+use crate::stats::{Drop, HEADERS};
+use phalanx_core::rng::mix;
+use phalanx_core::{Buf, Instant, Rng};
+
+/// How often a process may expire at one and the same time before the engine calls it stuck.
+const SPINS: u32 = 10_000;
+
+pub(crate) struct Shard<P: Process> {
+    pub(crate) nodes: Vec<Node<P>>,
+    pub(crate) io: Io<P::Note>,
+}
+
+/// What all shards read.
+pub(crate) struct Shared<'a, P> {
+    pub(crate) world: &'a World,
+    pub(crate) factory: &'a Factory<P>,
+}
+
+impl<P> Clone for Shared<'_, P> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<P> Copy for Shared<'_, P> {}
+
+impl<P: Process> Shard<P> {
+    /// Runs all events before `end`.
+    pub(crate) fn run(&mut self, shared: Shared<'_, P>, end: Instant) {
+        self.io.take_mail();
+        while let Some(event) = self.io.queue.pop_before(end) {
+            self.io.stats.events += 1;
+            if let Some(next) = self.io.queue.ahead() {
+                fetch(&self.nodes, next.wrapping_sub(self.io.first) as usize);
+            }
+            self.happen(shared, event);
+        }
+    }
+
+    fn happen(&mut self, shared: Shared<'_, P>, event: Event<What>) {
+        let Event { at, from, to, number, what } = event;
+        match what {
+            What::Packet(stage, packet) => self.on_packet(shared, at, from, number, to, stage, packet),
+            What::Timer(version) => self.on_timer(shared, at, to, version),
+            What::Cast(..) => self.io.spread(shared.world, &Event { at, from, to, number, what }),
+            What::Signal(signal) => self.on_signal(shared, at, from, to, signal),
+            What::Resend { to: peer, host, signal } => {
+                let meta = &mut self.nodes[(to - self.io.first) as usize].meta;
+                if meta.host == host {
+                    self.io.signal(shared.world, meta, at, to, peer, signal);
+                }
+            }
+            What::Refused => self.tell(shared, at, to, Held::Refused(from)),
+            What::Disk(write) => {
+                let meta = &mut self.node(to).meta;
+                let (alive, asked) = (meta.host == write.host, meta.boot == write.boot);
+                if alive && write.outcome == Outcome::Kept {
+                    meta.extras().disk.write(write.key, write.bytes);
+                }
+                if alive && asked && write.outcome != Outcome::Lost {
+                    self.tell(shared, at, to, Held::Persisted(write.token, write.outcome != Outcome::Failed));
+                }
+            }
+            What::Start => self.on_start(shared, at, to),
+        }
+    }
+
+    fn node(&mut self, node: u32) -> &mut Node<P> {
+        &mut self.nodes[(node - self.io.first) as usize]
+    }
+
+    fn on_start(&mut self, shared: Shared<'_, P>, at: Instant, to: u32) {
+        let node = self.node(to);
+        if node.meta.state != State::Starting {
+            return;
+        }
+        let meta = &mut node.meta;
+        meta.state = State::Up;
+        meta.boot += 1;
+        meta.rng = Rng::new(shared.world.seed ^ mix(u64::from(meta.boot)), u64::from(to));
+        let (now, boot) = (meta.local(at), meta.boot);
+        let mut rng = meta.rng.clone();
+        let disk = meta.peek_extras().map_or(Disk::EMPTY, |x| &x.disk);
+        let birth = Birth { node: to, boot, now, disk, rng: &mut rng };
+        node.process = Some((shared.factory)(birth));
+        node.meta.rng = rng;
+        node.meta.mark(at, Kind::Started, to, boot as usize);
+        self.call(shared, at, to, |p, now, net| p.start(now, net));
+    }
+
+    #[inline]
+    #[allow(clippy::too_many_arguments)] // The fields of one event.
+    fn on_packet(
+        &mut self,
+        shared: Shared<'_, P>,
+        at: Instant,
+        from: u32,
+        number: u32,
+        to: u32,
+        stage: Stage,
+        packet: Buf,
+    ) {
+        let node = &mut self.nodes[(to - self.io.first) as usize];
+        let bytes = packet.len() as u64 + HEADERS;
+        if stage != Stage::Passed {
+            match node.meta.state {
+                State::HostDown | State::Starting => return self.io.stats.drop(Drop::DeadHost),
+                State::ProcessDown => return self.refuse(shared.world, at, from, to, stage),
+                State::Up | State::Paused => {}
+            }
+            if node.meta.loses_in() {
+                return self.io.stats.drop(Drop::NodeLoss);
+            }
+            let mut through = at;
+            if let Some(per_flow) = shared.world.per_flow {
+                through = self.io.switch(shared.world, at, to, per_flow);
+            }
+            if let Some(link) = shared.world.link {
+                match link.pass(through, node.meta.in_free, bytes) {
+                    Some(time) => (node.meta.in_free, through) = (time, time),
+                    None => return self.io.stats.drop(Drop::Queue),
+                }
+            }
+            if through > at {
+                let what = What::Packet(Stage::Passed, packet);
+                return self.io.queue.push(Event { at: through, from, number, to, what });
+            }
+        }
+        node.meta.bytes_in += bytes;
+        if node.meta.state != State::Up {
+            return self.tell(shared, at, to, Held::Packet(from, packet));
+        }
+        self.arrive(shared, at, from, to, packet);
+    }
+
+    #[inline]
+    fn arrive(&mut self, shared: Shared<'_, P>, at: Instant, from: u32, to: u32, packet: Buf) {
+        self.io.stats.delivered += 1;
+        self.node(to).meta.mark(at, Kind::Arrived, from, packet.len());
+        self.call(shared, at, to, |p, now, net| p.arrived(now, addr(from), packet, net));
+    }
+
+    /// A host without our process answers a datagram as ICMP does.
+    fn refuse(&mut self, world: &World, at: Instant, from: u32, to: u32, stage: Stage) {
+        self.io.stats.drop(Drop::DeadProcess);
+        let meta = &mut self.nodes[(to - self.io.first) as usize].meta;
+        if stage == Stage::Unicast && !world.cut(to, from) {
+            let under_way = world.latency(to, from, &mut meta.chance);
+            self.io.cause(meta, to, at + under_way, from, What::Refused);
+        }
+    }
+
+    #[inline]
+    fn on_timer(&mut self, shared: Shared<'_, P>, at: Instant, to: u32, version: u32) {
+        let node = self.node(to);
+        if node.meta.timer != version || node.meta.state != State::Up {
+            // A paused node is armed again when it resumes.
+            self.io.stats.stale_timers += 1;
+            return;
+        }
+        let meta = &mut node.meta;
+        meta.armed = Instant::NEVER;
+        let Some(process) = &node.process else {
+            return;
+        };
+        if process.deadline() > meta.local(at) {
+            self.io.stats.stale_timers += 1;
+            return self.arm(to, at);
+        }
+        meta.spins = if meta.expired == at { meta.spins + 1 } else { 0 };
+        assert!(meta.spins < SPINS, "node {to} is stuck at {at}: its deadline stays in the past when it expires");
+        meta.expired = at;
+        meta.mark(at, Kind::Expired, to, 0);
+        self.call(shared, at, to, |p, now, net| p.expire(now, net));
+    }
+
+    /// The kernel's part of a stream's life; the process hears of what concerns it.
+    fn on_signal(&mut self, shared: Shared<'_, P>, at: Instant, from: u32, to: u32, signal: Signal) {
+        let node = &mut self.nodes[(to - self.io.first) as usize];
+        if node.meta.state == State::HostDown {
+            return;
+        }
+        let alive = matches!(node.meta.state, State::Up | State::Paused);
+        let ours = !signal.from_opener;
+        let streams = &mut node.meta.extras().streams;
+        let place = streams.iter().position(|s| (s.peer, s.id, s.ours) == (from, signal.id, ours));
+        let (event, reply) = match (signal.kind, place) {
+            (SignalKind::Open, None) if alive => {
+                streams.push(Stream { peer: from, id: signal.id, ours, open: true });
+                (Some(StreamEvent::Opened), Some(SignalKind::Accept))
+            }
+            (SignalKind::Open, None) => (None, Some(SignalKind::Refuse)),
+            (SignalKind::Accept, Some(i)) if !streams[i].open => {
+                streams[i].open = true;
+                (Some(StreamEvent::Opened), None)
+            }
+            // We died or closed before the peer accepted: it must not hold half a stream for ever.
+            (SignalKind::Accept, None) => (None, Some(SignalKind::Close)),
+            (SignalKind::Refuse | SignalKind::Close | SignalKind::Reset, Some(i)) => {
+                streams.swap_remove(i);
+                let event = match signal.kind {
+                    SignalKind::Refuse => StreamEvent::Refused,
+                    SignalKind::Close => StreamEvent::Closed,
+                    _ => StreamEvent::Reset,
+                };
+                (Some(event), None)
+            }
+            _ => (None, None),
+        };
+        if let Some(kind) = reply {
+            self.io.signal(shared.world, &mut node.meta, at, to, from, kind.of(signal.id, ours));
+        }
+        if let Some(event) = event {
+            self.tell(shared, at, to, Held::Stream(from, event));
+        }
+    }
+
+    /// Hands something to a process, or holds it while the node is paused.
+    pub(crate) fn tell(&mut self, shared: Shared<'_, P>, at: Instant, to: u32, held: Held<P::Command>) {
+        let node = &mut self.nodes[(to - self.io.first) as usize];
+        match node.meta.state {
+            State::Up => {}
+            State::Paused => {
+                let waiting = node.held.get_or_insert_default();
+                // Only datagrams fill the socket buffer; the rest is kept by the kernel in other places.
+                let full = || waiting.iter().filter(|h| matches!(h, Held::Packet(..))).count() >= shared.world.socket;
+                if matches!(held, Held::Packet(..)) && full() {
+                    self.io.stats.drop(Drop::SocketBuffer);
+                } else {
+                    waiting.push(held);
+                }
+                return;
+            }
+            State::Starting | State::ProcessDown | State::HostDown => {
+                if matches!(held, Held::Packet(..)) {
+                    self.io.stats.drop(Drop::DeadProcess);
+                }
+                return;
+            }
+        }
+        let meta = &mut node.meta;
+        match held {
+            Held::Packet(from, packet) => self.arrive(shared, at, from, to, packet),
+            Held::Stream(peer, event) => {
+                meta.mark(at, Kind::Stream, peer, event as usize);
+                self.call(shared, at, to, |p, now, net| p.stream(now, addr(peer), event, net));
+            }
+            Held::Refused(peer) => {
+                meta.mark(at, Kind::Refused, peer, 0);
+                self.call(shared, at, to, |p, now, net| p.refused(now, addr(peer), net));
+            }
+            Held::Persisted(token, ok) => {
+                meta.mark(at, Kind::Persisted, to, usize::from(ok));
+                self.call(shared, at, to, |p, now, net| p.persisted(now, token, ok, net));
+            }
+            Held::Command(command) => {
+                meta.mark(at, Kind::Command, to, 0);
+                self.call(shared, at, to, |p, now, net| p.command(now, command, net));
+            }
+        }
+    }
+
+    #[inline]
+    fn call(&mut self, shared: Shared<'_, P>, at: Instant, to: u32, f: impl FnOnce(&mut P, Instant, &mut Ctx<'_, P>)) {
+        let node = &mut self.nodes[(to - self.io.first) as usize];
+        let Some(process) = &mut node.process else {
+            return;
+        };
+        let now = node.meta.local(at);
+        f(process, now, &mut Ctx { at, me: to, meta: &mut node.meta, io: &mut self.io, world: shared.world });
+        self.arm(to, at);
+    }
+
+    /// Makes sure that a timer event comes no later than the process's deadline.
+    ///
+    /// A deadline that moved away leaves the old event in place, which then finds nothing to do and arms again: a
+    /// timeout that each message pushes back costs one event for each timeout, not for each message.
+    #[inline]
+    fn arm(&mut self, to: u32, at: Instant) {
+        let node = &mut self.nodes[(to - self.io.first) as usize];
+        let Some(process) = &node.process else {
+            return;
+        };
+        let due = node.meta.global(process.deadline()).max(at);
+        if due < node.meta.armed {
+            node.meta.armed = due;
+            node.meta.timer = node.meta.timer.wrapping_add(1);
+            let timer = What::Timer(node.meta.timer);
+            self.io.cause(&mut node.meta, to, due, to, timer);
+        }
+    }
+
+    /// Something befalls a node of this shard.
+    pub(crate) fn befall(&mut self, shared: Shared<'_, P>, at: Instant, to: u32, fault: NodeFault) {
+        let node = &mut self.nodes[(to - self.io.first) as usize];
+        let state = node.meta.state;
+        match fault {
+            NodeFault::CrashProcess if matches!(state, State::Up | State::Paused) => {
+                self.die(shared.world, at, to, State::ProcessDown);
+            }
+            NodeFault::CrashHost if state != State::HostDown => self.die(shared.world, at, to, State::HostDown),
+            NodeFault::Restart => {
+                if matches!(state, State::Up | State::Paused) {
+                    self.die(shared.world, at, to, State::ProcessDown);
+                }
+                let meta = &mut self.node(to).meta;
+                if meta.state != State::Starting {
+                    meta.state = State::Starting;
+                    self.start(at, to);
+                }
+            }
+            NodeFault::Pause if state == State::Up => node.meta.state = State::Paused,
+            NodeFault::Resume if state == State::Paused => {
+                node.meta.state = State::Up;
+                // What waits in the socket is read before timers are looked at, as event loops do.
+                for held in node.held.take().into_iter().flat_map(|h| *h) {
+                    self.tell(shared, at, to, held);
+                }
+                self.rearm(at, to);
+            }
+            NodeFault::Clock { rate, step_ns } => {
+                node.meta.set_clock(at, rate, step_ns);
+                self.rearm(at, to);
+            }
+            NodeFault::Disk(fault) => node.meta.extras().disk_fault = fault,
+            NodeFault::Loss { inward, outward } => node.meta.set_loss(inward, outward),
+            NodeFault::ResetStream(peer) => {
+                let ends: Vec<Stream> = node.meta.extras().streams.iter().filter(|s| s.peer == peer).copied().collect();
+                for end in ends {
+                    let reset = SignalKind::Reset.of(end.id, end.ours);
+                    self.io.signal(shared.world, &mut node.meta, at, to, peer, reset);
+                }
+            }
+            NodeFault::CrashProcess | NodeFault::CrashHost | NodeFault::Pause | NodeFault::Resume => {}
+        }
+    }
+
+    /// Faults of a node end: a pause, a wrong clock, a bad disk, its losses; and its death, when `restart` says so.
+    pub(crate) fn heal(&mut self, shared: Shared<'_, P>, at: Instant, restart: bool) {
+        for to in self.io.first..self.io.first + self.nodes.len() as u32 {
+            let meta = &mut self.node(to).meta;
+            meta.heal(at);
+            match meta.state {
+                State::Paused => self.befall(shared, at, to, NodeFault::Resume),
+                State::ProcessDown | State::HostDown if restart => self.befall(shared, at, to, NodeFault::Restart),
+                State::Up => self.rearm(at, to),
+                _ => {}
+            }
+        }
+    }
+
+    /// The node will start at `at`.
+    pub(crate) fn start(&mut self, at: Instant, to: u32) {
+        let meta = &mut self.nodes[(to - self.io.first) as usize].meta;
+        self.io.cause(meta, to, at, to, What::Start);
+    }
+
+    fn rearm(&mut self, at: Instant, to: u32) {
+        let meta = &mut self.node(to).meta;
+        meta.armed = Instant::NEVER;
+        meta.timer = meta.timer.wrapping_add(1);
+        self.arm(to, at);
+    }
+
+    fn die(&mut self, world: &World, at: Instant, to: u32, state: State) {
+        let node = &mut self.nodes[(to - self.io.first) as usize];
+        node.process = None;
+        node.held = None;
+        let meta = &mut node.meta;
+        meta.state = state;
+        meta.armed = Instant::NEVER;
+        meta.timer = meta.timer.wrapping_add(1);
+        meta.mark(at, Kind::Crashed, to, state as usize);
+        let streams = std::mem::take(&mut meta.extras().streams);
+        let groups = std::mem::take(&mut meta.extras().groups);
+        for group in groups {
+            self.io.leave(world, to, group);
+        }
+        if state == State::HostDown {
+            meta.host = meta.host.wrapping_add(1);
+            return;
+        }
+        // The kernel closes what the process held open: its peers know after one network delay.
+        for stream in streams {
+            self.io.signal(world, meta, at, to, stream.peer, SignalKind::Close.of(stream.id, stream.ours));
+        }
+    }
+}
