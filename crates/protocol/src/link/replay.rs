@@ -1,7 +1,7 @@
 //! The replay window: each packet number is accepted once, and late ones only for a while.
 
 /// Numbers below the newest that may still arrive. Networks reorder by a few packets, offloads by a batch.
-pub const WINDOW: u64 = 256;
+const WINDOW: u64 = 256;
 
 const WORDS: usize = (WINDOW / 64) as usize;
 

@@ -112,12 +112,14 @@ pub(crate) struct Progress {
 pub(crate) struct Connection {
     sender: Sender,
     receiver: Receiver,
+    /// Both sides are done and the owner was told. The connection stays, to answer a peer that missed our last word.
+    closed: bool,
 }
 
 impl Connection {
     pub(crate) fn new(now: Instant, config: &Config) -> Self {
         // Until its first acknowledgement the peer is trusted with as much as we take ourselves.
-        Self { sender: Sender::new(now, config.credit()), receiver: Receiver::new() }
+        Self { sender: Sender::new(now, config.credit()), receiver: Receiver::new(), closed: false }
     }
 
     /// Takes a message for the peer. A refused one changes nothing.
@@ -181,7 +183,9 @@ impl Connection {
         if header.data {
             self.receiver.on_data(now, &header, &plain[header.len()..], attached, config, sums, deliver);
         }
-        Progress { writable: sent.writable, closed: sent.finished && self.receiver.is_finished() }
+        let closed = !self.closed && sent.finished && self.receiver.is_finished();
+        self.closed |= closed;
+        Progress { writable: sent.writable, closed }
     }
 
     /// Stops handing messages on until [`Connection::release`].
@@ -255,6 +259,7 @@ impl Connection {
     pub(crate) fn fingerprint(&self, print: &mut Fingerprint) {
         self.sender.fingerprint(print);
         self.receiver.fingerprint(print);
+        print.add(&self.closed);
     }
 }
 

@@ -5,7 +5,7 @@ use phalanx_core::Duration;
 /// Before the first measurement: longer than any cluster network, shorter than anybody's patience.
 const INITIAL: Duration = Duration::from_millis(50);
 /// A timeout below the scheduling noise of a busy host would only make duplicates.
-pub const SHORTEST: Duration = Duration::from_millis(3);
+const SHORTEST: Duration = Duration::from_millis(3);
 /// Waits do not double beyond this (or a slow network's own timeout): under 40 % loss each way a peer must get
 /// some 25 chances before patience ends, or the living are taken for dead.
 const LONGEST: Duration = Duration::from_millis(200);

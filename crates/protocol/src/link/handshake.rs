@@ -1,0 +1,307 @@
+//! The handshake: nothing is acted on before both sides have proved that they live now.
+//!
+//! ```text
+//!   A                                                        B
+//!   │ hello { boot a, nonce x }                          ──▶ │  may be a recording: B only answers
+//!   │ ◀── hello { boot b, to a, nonce y, echo x }            │  A knows: B lives, it saw x
+//!   │ hello { boot a, to b, nonce x, echo y, done }      ──▶ │  B knows: A lives, it saw y
+//!   │ data sealed by (a, b, x, y) …                      ──▶ │  proves the same as the third hello, if that is lost
+//! ```
+//!
+//! Both may begin at once: each answers with the nonce it sent before, and the two exchanges become one. A recorded
+//! hello gets an answer at most: what it would prove was proved for a nonce that nobody waits for any more. A session
+//! in use stays until another is *proved*, so a recording cannot tear it down. A group member whose datagram comes
+//! before its hello is challenged the same way.
+
+use super::count::Dropped;
+use super::peer::{Attempt, Peer, Session};
+use super::replay::Replay;
+use super::{Link, Output, SMALLEST_DATAGRAM};
+use phalanx_core::{Addr, Boot, Buf, Code, Duration, Fingerprint, Instant, NodeId, Sink};
+use phalanx_wire::hello::Hello;
+use phalanx_wire::outer::{Kind, Long, TAG};
+
+/// The first hello is repeated after this long, then at doubling intervals.
+const FIRST_RETRY: Duration = Duration::from_millis(20);
+/// Hellos to a silent peer come no further apart.
+const LONGEST_RETRY: Duration = Duration::from_millis(500);
+/// Hellos we look at (each costs a key derivation, some microseconds) in a burst, and for each second.
+const HELLOS: u32 = 8192;
+/// Challenges to strangers in a burst, and for each second: a forged source address must not make us shout.
+const CHALLENGES: u32 = 256;
+
+/// How much work strangers may cause: two buckets that fill with time.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct Budget {
+    hellos: u32,
+    challenges: u32,
+    filled_at: Instant,
+}
+
+impl Default for Budget {
+    fn default() -> Self {
+        Self { hellos: HELLOS, challenges: CHALLENGES, filled_at: Instant::ZERO }
+    }
+}
+
+impl Budget {
+    fn fill(&mut self, now: Instant) {
+        let share =
+            |rate: u32| (now.since(self.filled_at).as_micros().min(1_000_000) * u64::from(rate) / 1_000_000) as u32;
+        let (hellos, challenges) = (share(HELLOS), share(CHALLENGES));
+        if challenges > 0 {
+            self.hellos = (self.hellos + hellos).min(HELLOS);
+            self.challenges = (self.challenges + challenges).min(CHALLENGES);
+            self.filled_at = now;
+        }
+    }
+
+    fn take_hello(&mut self, now: Instant) -> bool {
+        self.fill(now);
+        self.hellos.checked_sub(1).inspect(|left| self.hellos = *left).is_some()
+    }
+
+    fn take_challenge(&mut self, now: Instant) -> bool {
+        self.fill(now);
+        self.challenges.checked_sub(1).inspect(|left| self.challenges = *left).is_some()
+    }
+
+    pub(crate) fn fingerprint(&self, print: &mut Fingerprint) {
+        print.add(&(self.hellos, self.challenges));
+        print.instant(self.filled_at);
+    }
+}
+
+impl Link {
+    /// Begins a handshake; its first hello leaves when the driver next expires the link.
+    pub(crate) fn dial(&mut self, now: Instant, slot: usize) {
+        let nonce = self.nonce();
+        let Some((_, peer)) = self.peers.at_mut(slot) else { return };
+        begin(peer, now, nonce);
+        self.deadlines.arm_by(slot, now);
+    }
+
+    /// Somebody at `from` speaks as if we knew it: ask who it is. Rare by budget, and by the handshake's own pace.
+    pub(crate) fn challenge<S>(&mut self, now: Instant, from: Addr, out: &mut S)
+    where
+        S: for<'a> Sink<Output<'a>>,
+    {
+        if !self.budget.take_challenge(now) {
+            return;
+        }
+        let slot = match self.by_addr.get(&from) {
+            Some(&slot) => slot as usize,
+            None => match self.insert_peer(from, SMALLEST_DATAGRAM, false) {
+                Some(node) => node.slot(),
+                None => return,
+            },
+        };
+        if self.peers.at(slot).is_some_and(|(_, p)| p.attempt.is_none()) {
+            self.dial(now, slot);
+            self.expire_attempt(now, slot, out);
+            self.wake(now, slot);
+        }
+    }
+
+    pub(crate) fn on_hello<S>(&mut self, now: Instant, from: Addr, bytes: &mut [u8], out: &mut S) -> Result<(), Dropped>
+    where
+        S: for<'a> Sink<Output<'a>>,
+    {
+        let long = Long::parse(bytes)?;
+        if long.boot == self.boot {
+            return Err(Dropped::Reflected);
+        }
+        if !self.budget.take_hello(now) {
+            return Err(Dropped::Overload);
+        }
+        let cipher = self.ring.hello(long.key, &long.boot).ok_or(Dropped::UnknownKey)?;
+        let (header, sealed) = bytes.split_at_mut(Long::LEN);
+        let body = cipher.open(long.counter, header, sealed).ok_or(Dropped::BadSeal)?;
+        let hello = Hello::parse(body)?;
+        if hello.to != Boot::default() && hello.to != self.boot {
+            return Err(Dropped::OldBoot);
+        }
+        match self.by_addr.get(&from) {
+            Some(&slot) => self.on_hello_from(now, slot as usize, &long, &hello, out),
+            // An answer to a question that we did not ask, or no longer remember.
+            None if hello.echo != 0 => Err(Dropped::StaleHello),
+            None => {
+                let node =
+                    self.insert_peer(from, hello.largest.max(SMALLEST_DATAGRAM), false).ok_or(Dropped::Overload)?;
+                self.on_hello_from(now, node.slot(), &long, &hello, out)
+            }
+        }
+    }
+
+    fn on_hello_from<S>(
+        &mut self,
+        now: Instant,
+        slot: usize,
+        long: &Long,
+        hello: &Hello,
+        out: &mut S,
+    ) -> Result<(), Dropped>
+    where
+        S: for<'a> Sink<Output<'a>>,
+    {
+        let fresh = self.nonce();
+        let (_, peer) = self.peers.at_mut(slot).expect("indexed peers exist");
+        // The third hello of the present session was lost, or this is a copy of its second.
+        if let Some(session) = &peer.session
+            && session.boot == long.boot
+            && session.nonces == (hello.echo, hello.nonce)
+        {
+            if !hello.done {
+                self.send_hello(slot, true, out);
+            }
+            return Ok(());
+        }
+        if hello.echo != 0 && peer.attempt.as_ref().is_none_or(|a| a.nonce != hello.echo) {
+            return Err(Dropped::StaleHello);
+        }
+        if peer.attempt.is_none() {
+            begin(peer, now, fresh);
+        }
+        let attempt = peer.attempt.as_mut().expect("begun above");
+        let known = attempt.candidate.as_ref().is_some_and(|c| c.boot == long.boot && c.nonces.1 == hello.nonce);
+        if !known {
+            let key = self.ring.sealing();
+            let (mine, their) = (attempt.nonce, hello.nonce);
+            let derive = |from, to, a, b| self.ring.data(key, from, to, a, b).expect("the sealing key is in the ring");
+            attempt.candidate = Some(Session {
+                epoch: attempt.epoch,
+                theirs: hello.session,
+                boot: long.boot,
+                identity: hello.identity,
+                nonces: (mine, their),
+                seal: (key, derive(&self.boot, &long.boot, mine, their)),
+                open: (key, derive(&long.boot, &self.boot, their, mine)),
+                counter: 0,
+                replay: Replay::default(),
+                group_floor: hello.group_floor,
+                group: None,
+            });
+        }
+        if hello.echo != 0 {
+            self.establish(now, slot, out);
+            if !hello.done {
+                self.send_hello(slot, true, out);
+            }
+        } else {
+            // Our answer is the first hello of our own side: it is repeated like one.
+            attempt.tries = attempt.tries.max(1);
+            attempt.again_at = attempt.again_at.max(now + FIRST_RETRY);
+            let again_at = attempt.again_at;
+            self.send_hello(slot, false, out);
+            self.deadlines.arm_by(slot, again_at);
+        }
+        Ok(())
+    }
+
+    /// The candidate is proved: it becomes the session, and what waited for it leaves.
+    pub(crate) fn establish<S>(&mut self, now: Instant, slot: usize, out: &mut S)
+    where
+        S: for<'a> Sink<Output<'a>>,
+    {
+        let Some((_, peer)) = self.peers.at_mut(slot) else { return };
+        let Some(session) = peer.attempt.take().and_then(|a| a.candidate) else { return };
+        if peer.session.is_some() {
+            self.tear_down(slot, Code::NotInitialized, out);
+        }
+        let (generation, peer) = self.peers.at_mut(slot).expect("seen above");
+        let node = NodeId::new(slot, generation);
+        let (identity, boot) = (session.identity, session.boot);
+        peer.session = Some(session);
+        let waiting: Vec<_> = std::iter::from_fn(|| peer.waiting.pop()).collect();
+        peer.waiting.release();
+        self.by_boot.insert(boot, slot as u32);
+        self.counters.sessions += 1;
+        out.push(Output::Up { node, identity, boot });
+        for (packet, ticket) in waiting {
+            if let Err(code) = self.transmit_plain(now, node, packet, ticket, out)
+                && let Some(ticket) = ticket
+            {
+                self.statuses.complete(ticket, Err(code));
+            }
+        }
+        self.wake(now, slot);
+    }
+
+    /// Repeats a hello that was not answered, or gives the peer up.
+    pub(crate) fn expire_attempt<S>(&mut self, now: Instant, slot: usize, out: &mut S)
+    where
+        S: for<'a> Sink<Output<'a>>,
+    {
+        let Some((generation, peer)) = self.peers.at_mut(slot) else { return };
+        let Some(attempt) = &mut peer.attempt else { return };
+        if attempt.again_at > now {
+            return;
+        }
+        if now.since(attempt.started_at) < self.config.dial_patience {
+            let wait = (FIRST_RETRY * (1 << attempt.tries.min(10))).min(LONGEST_RETRY);
+            attempt.tries += 1;
+            attempt.again_at = now + wait;
+            self.send_hello(slot, false, out);
+            return;
+        }
+        // A session in use outlives an attempt to replace it.
+        peer.attempt = None;
+        if peer.session.is_some() {
+            return;
+        }
+        let dialed = peer.dialed;
+        let tickets: Vec<_> = std::iter::from_fn(|| peer.waiting.pop()).filter_map(|(_, ticket)| ticket).collect();
+        tickets.into_iter().for_each(|ticket| self.statuses.complete(ticket, Err(Code::Unreachable)));
+        if dialed {
+            self.tear_down(slot, Code::Unreachable, out);
+        } else {
+            let _ = self.forget(NodeId::new(slot, generation));
+        }
+    }
+
+    fn send_hello<S>(&mut self, slot: usize, done: bool, out: &mut S)
+    where
+        S: for<'a> Sink<Output<'a>>,
+    {
+        let Some((_, peer)) = self.peers.at(slot) else { return };
+        // In a handshake we speak for the attempt; afterwards for the session it led to.
+        let (nonce, epoch, other) = match (&peer.attempt, &peer.session) {
+            (Some(attempt), _) if !done => (attempt.nonce, attempt.epoch, attempt.candidate.as_ref()),
+            (_, Some(session)) => (session.nonces.0, session.epoch, Some(session)),
+            _ => return,
+        };
+        let hello = Hello {
+            to: other.map_or(Boot::default(), |s| s.boot),
+            identity: self.signer.identity(),
+            nonce,
+            echo: other.map_or(0, |s| s.nonces.1),
+            session: slot as u32 | u32::from(epoch) << 24,
+            largest: peer.largest,
+            done,
+            group_floor: self.group_counter,
+        };
+        let addr = peer.addr;
+        let mut packet = Buf::new(Long::LEN, Hello::LEN + TAG);
+        hello.encode(packet.vec_mut());
+        let counter = self.hello_counter;
+        self.hello_counter += 1;
+        let long = Long { kind: Kind::Hello, key: self.hello.0, group: 0, boot: self.boot, counter };
+        long.encode(packet.prepend(Long::LEN));
+        let (header, body) = packet.bytes_mut().split_at_mut(Long::LEN);
+        let seal = self.hello.1.seal(counter, header, body);
+        packet.extend(&seal);
+        self.counters.sent += 1;
+        out.push(Output::Transmit { to: addr, packet, ticket: None });
+    }
+
+    /// A nonce: never zero, never used before by this boot (the chance is one in 2⁶⁴ for each pair).
+    fn nonce(&mut self) -> u64 {
+        self.rng.u64().max(1)
+    }
+}
+
+fn begin(peer: &mut Peer, now: Instant, nonce: u64) {
+    peer.epoch = peer.epoch.wrapping_add(1);
+    peer.attempt =
+        Some(Box::new(Attempt { nonce, epoch: peer.epoch, candidate: None, started_at: now, again_at: now, tries: 0 }));
+}

@@ -1,0 +1,199 @@
+//! What the node itself asks of its link: peers, reliable and managed messages, flow control.
+
+use super::mml::Channel;
+use super::peer::Peer;
+use super::rcl::Connection;
+use super::status::{Status, Ticket};
+use super::{Config, LARGEST_DATAGRAM, Link, Output, SMALLEST_DATAGRAM, mml, rcl};
+use phalanx_core::{Addr, Boot, Code, Duration, Endpoint, Identity, Instant, NodeId, Port, Sink, Snapshot};
+use phalanx_wire::outer::{Short, TAG};
+use std::sync::Arc;
+
+impl Link {
+    /// The peer at `addr`, known or new; a handshake begins when something is sent. `largest` is what the platform
+    /// says a datagram to it may have.
+    ///
+    /// # Errors
+    /// `LocalResource` when the table of peers is full, `InvalidEndpoint` for a group.
+    pub fn peer(&mut self, addr: Addr, largest: usize) -> Result<NodeId, Code> {
+        if matches!(addr, Addr::Group(_)) {
+            return Err(Code::InvalidEndpoint);
+        }
+        if let Some(&slot) = self.by_addr.get(&addr) {
+            let (generation, peer) = self.peers.at_mut(slot as usize).expect("indexed peers exist");
+            peer.dialed = true;
+            return Ok(NodeId::new(slot as usize, generation));
+        }
+        self.insert_peer(addr, clamp(largest), true).ok_or(Code::LocalResource)
+    }
+
+    pub(super) fn insert_peer(&mut self, addr: Addr, largest: u16, dialed: bool) -> Option<NodeId> {
+        let (slot, generation) = self.peers.insert(Peer::new(addr, largest, dialed))?;
+        self.by_addr.insert(addr, slot as u32);
+        Some(NodeId::new(slot, generation))
+    }
+
+    /// Forgets a peer with everything that waits for it.
+    ///
+    /// # Errors
+    /// `InvalidEndpoint` when there is no such peer.
+    pub fn forget(&mut self, node: NodeId) -> Result<(), Code> {
+        let peer = self.peers.remove(node.slot(), node.generation()).ok_or(Code::InvalidEndpoint)?;
+        self.by_addr.remove(&peer.addr);
+        if let Some(session) = &peer.session {
+            self.by_boot.remove(&session.boot);
+        }
+        self.deadlines.arm(node.slot(), Instant::NEVER);
+        self.ready.retain(|&slot| slot as usize != node.slot());
+        for (_, ticket) in peer.waiting.iter() {
+            if let Some(ticket) = ticket {
+                self.statuses.complete(*ticket, Err(Code::InvalidEndpoint));
+            }
+        }
+        Ok(())
+    }
+
+    /// Where a peer is, who it is and which start of it; identity and boot only when its session is proved.
+    #[must_use]
+    pub fn whereabouts(&self, node: NodeId) -> Option<(Addr, Option<(Identity, Boot)>)> {
+        let peer = self.peers.get(node.slot(), node.generation())?;
+        Some((peer.addr, peer.session.as_ref().map(|s| (s.identity, s.boot))))
+    }
+
+    /// The smoothed round trip to a peer, once measured by reliable traffic.
+    #[must_use]
+    pub fn round_trip(&self, node: NodeId) -> Option<Duration> {
+        let rtt = self.peers.get(node.slot(), node.generation())?.rcl.as_ref()?.round_trip();
+        (rtt > Duration::ZERO).then_some(rtt)
+    }
+
+    /// Sends a reliable message; it leaves when the driver next expires the link.
+    ///
+    /// # Errors
+    /// `InvalidEndpoint`, `InvalidArgs` (over the cap), `LocalResource` or `RemoteResource` (wait for
+    /// [`Output::Writable`]), `NotInitialized` (closed), or what the fault injector says. Nothing changed then.
+    #[inline]
+    pub fn send_reliable(&mut self, now: Instant, from: Port, to: Endpoint, message: &[u8]) -> Result<(), Code> {
+        self.reliable(now, to.node, |rcl, config| rcl.send(now, from, to.port, message, config))
+    }
+
+    /// Sends a large immutable message reliably; in simulated networks by reference when so configured.
+    ///
+    /// # Errors
+    /// As [`Link::send_reliable`].
+    pub fn send_snapshot(
+        &mut self,
+        now: Instant,
+        from: Port,
+        to: Endpoint,
+        snapshot: &Arc<dyn Snapshot>,
+    ) -> Result<(), Code> {
+        self.reliable(now, to.node, |rcl, config| rcl.send_snapshot(now, from, to.port, snapshot, config))
+    }
+
+    /// Ends reliable traffic to a peer once everything before has arrived.
+    ///
+    /// # Errors
+    /// `InvalidEndpoint` when there is no such peer.
+    pub fn close(&mut self, now: Instant, node: NodeId) -> Result<(), Code> {
+        self.reliable(now, node, |rcl, _| {
+            rcl.close();
+            Ok(())
+        })
+    }
+
+    #[inline]
+    fn reliable<F>(&mut self, now: Instant, node: NodeId, act: F) -> Result<(), Code>
+    where
+        F: FnOnce(&mut Connection, &rcl::Config) -> Result<(), Code>,
+    {
+        if !self.tap.is_idle() {
+            self.tap.allocate(now)?;
+        }
+        let peer = self.peers.get_mut(node.slot(), node.generation()).ok_or(Code::InvalidEndpoint)?;
+        let config = rcl_config(&self.config, peer.largest);
+        let rcl = peer.rcl.get_or_insert_with(|| Box::new(Connection::new(now, &config)));
+        act(rcl, &config)?;
+        self.wake(now, node.slot());
+        Ok(())
+    }
+
+    /// Sends a management message of that kind; returns its number.
+    ///
+    /// # Errors
+    /// `InvalidEndpoint`, `InvalidArgs` (larger than a datagram holds), `LocalResource` (too many under way).
+    pub fn send_managed(
+        &mut self,
+        now: Instant,
+        kind: mml::Kind,
+        from: Port,
+        to: Endpoint,
+        message: &[u8],
+    ) -> Result<u64, Code> {
+        if !self.tap.is_idle() {
+            self.tap.allocate(now)?;
+        }
+        let peer = self.peers.get_mut(to.node.slot(), to.node.generation()).ok_or(Code::InvalidEndpoint)?;
+        let config = mml::Config { largest_plain: plain_length(peer.largest), ..self.config.mml };
+        let mml = peer.mml.get_or_insert_with(|| Box::new(Channel::new(now)));
+        let number = mml.send(now, kind, from, to.port, message, &config)?;
+        self.wake(now, to.node.slot());
+        Ok(number)
+    }
+
+    /// Stops handing on reliable messages from a peer: its credit runs out and it waits.
+    ///
+    /// # Errors
+    /// `InvalidEndpoint` when there is no such peer.
+    pub fn hold(&mut self, now: Instant, node: NodeId) -> Result<(), Code> {
+        self.reliable(now, node, |rcl, _| {
+            rcl.hold();
+            Ok(())
+        })
+    }
+
+    /// Hands on what waited since [`Link::hold`].
+    ///
+    /// # Errors
+    /// `InvalidEndpoint` when there is no such peer.
+    pub fn release<S>(&mut self, now: Instant, node: NodeId, out: &mut S) -> Result<(), Code>
+    where
+        S: for<'a> Sink<Output<'a>>,
+    {
+        let peer = self.peers.get_mut(node.slot(), node.generation()).ok_or(Code::InvalidEndpoint)?;
+        let config = rcl_config(&self.config, peer.largest);
+        if let Some(rcl) = &mut peer.rcl {
+            rcl.release(&config, &mut self.counters.rcl, &mut |from, to, payload| {
+                out.push(Output::Message { from: Endpoint { node, port: from }, to, payload });
+            });
+        }
+        self.wake(now, node.slot());
+        Ok(())
+    }
+
+    /// Bytes of reliable messages to a peer that wait or are unacknowledged.
+    #[must_use]
+    pub fn backlog(&self, node: NodeId) -> usize {
+        self.peers.get(node.slot(), node.generation()).and_then(|p| p.rcl.as_ref()).map_or(0, |c| c.queued())
+    }
+
+    /// What became of a ticketed send; `None` when that was too long ago.
+    #[must_use]
+    pub fn status(&self, ticket: Ticket) -> Option<Status> {
+        self.statuses.of(ticket)
+    }
+}
+
+fn clamp(largest: usize) -> u16 {
+    largest.clamp(usize::from(SMALLEST_DATAGRAM), usize::from(LARGEST_DATAGRAM)) as u16
+}
+
+/// Bytes inside the seal of a datagram of that length.
+pub(super) fn plain_length(largest: u16) -> u16 {
+    largest - (Short::LEN + TAG) as u16
+}
+
+#[inline]
+pub(super) fn rcl_config(config: &Config, largest: u16) -> rcl::Config {
+    rcl::Config { largest_plain: plain_length(largest), ..config.rcl }
+}

@@ -1,0 +1,155 @@
+//! A peer: where it is, the session that proves it, and what waits for it.
+
+use super::mml::Channel;
+use super::rcl::Connection;
+use super::replay::Replay;
+use super::seal::{Cipher, KeyRing};
+use super::status::Ticket;
+use phalanx_core::{Addr, Boot, Buf, Fingerprint, Identity, Instant, Ring};
+use std::hash::Hash;
+
+/// Datagrams that wait for a handshake; the oldest gives way. CL is unreliable, so a short queue is honest.
+pub(crate) const WAITING_MAX: usize = 16;
+
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct Peer {
+    pub(crate) addr: Addr,
+    /// Bytes a datagram to it may have.
+    pub(crate) largest: u16,
+    /// We asked for it; otherwise it called us and is forgotten when its handshake fails.
+    pub(crate) dialed: bool,
+    /// It is in the queue of peers that have packets to send.
+    pub(crate) queued: bool,
+    pub(crate) session: Option<Session>,
+    pub(crate) attempt: Option<Box<Attempt>>,
+    pub(crate) waiting: Ring<(Buf, Option<Ticket>)>,
+    pub(crate) rcl: Option<Box<Connection>>,
+    pub(crate) mml: Option<Box<Channel>>,
+    /// Numbers our sessions with it, so that an old one is not taken for the present one.
+    pub(crate) epoch: u8,
+}
+
+/// Keys and counters that both sides agreed on and proved.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct Session {
+    /// The upper byte of the number under which the peer addresses us.
+    pub(crate) epoch: u8,
+    /// The number under which we address the peer.
+    pub(crate) theirs: u32,
+    pub(crate) boot: Boot,
+    pub(crate) identity: Identity,
+    /// Our nonce and the peer's.
+    pub(crate) nonces: (u64, u64),
+    pub(crate) seal: (u8, Cipher),
+    pub(crate) open: (u8, Cipher),
+    pub(crate) counter: u64,
+    pub(crate) replay: Replay,
+    pub(crate) group_floor: u64,
+    /// Key and window of its group datagrams, once one came.
+    pub(crate) group: Option<Box<(u8, Cipher, Replay)>>,
+}
+
+/// A handshake under way.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct Attempt {
+    pub(crate) nonce: u64,
+    pub(crate) epoch: u8,
+    /// What becomes the session once the peer proves that it holds our nonce.
+    pub(crate) candidate: Option<Session>,
+    pub(crate) started_at: Instant,
+    pub(crate) again_at: Instant,
+    pub(crate) tries: u32,
+}
+
+impl Peer {
+    pub(crate) fn new(addr: Addr, largest: u16, dialed: bool) -> Self {
+        Self {
+            addr,
+            largest,
+            dialed,
+            queued: false,
+            session: None,
+            attempt: None,
+            waiting: Ring::new(WAITING_MAX),
+            rcl: None,
+            mml: None,
+            epoch: 0,
+        }
+    }
+
+    /// True when a reliable or management message could leave now.
+    pub(crate) fn has_work(&self) -> bool {
+        self.session.is_some()
+            && (self.rcl.as_ref().is_some_and(|c| c.has_work()) || self.mml.as_ref().is_some_and(|c| c.has_work()))
+    }
+
+    /// The earliest of its deadlines.
+    pub(crate) fn deadline(&self) -> Instant {
+        let mut at = self.attempt.as_ref().map_or(Instant::NEVER, |a| a.again_at);
+        if self.session.is_some() {
+            at = at.min(self.rcl.as_ref().map_or(Instant::NEVER, |c| c.deadline()));
+            at = at.min(self.mml.as_ref().map_or(Instant::NEVER, |c| c.deadline()));
+        }
+        at
+    }
+
+    pub(crate) fn fingerprint(&self, print: &mut Fingerprint) {
+        print.add(&(self.addr, self.largest, self.dialed, self.queued, self.epoch, self.waiting.len()));
+        if let Some(session) = &self.session {
+            session.fingerprint(print);
+        }
+        if let Some(attempt) = &self.attempt {
+            print.add(&(attempt.nonce, attempt.epoch, attempt.tries));
+            print.instant(attempt.started_at);
+            print.instant(attempt.again_at);
+            if let Some(candidate) = &attempt.candidate {
+                candidate.fingerprint(print);
+            }
+        }
+        if let Some(rcl) = &self.rcl {
+            rcl.fingerprint(print);
+        }
+        if let Some(mml) = &self.mml {
+            mml.fingerprint(print);
+        }
+    }
+}
+
+impl Session {
+    /// First four bytes of the peer's boot, as its packets carry them.
+    pub(crate) fn tag(&self) -> u32 {
+        tag(&self.boot)
+    }
+
+    /// The cipher that opens a packet sealed with `key`; follows the peer when it moves to another key.
+    pub(crate) fn opener(&mut self, key: u8, ring: &KeyRing, ours: &Boot) -> Option<&Cipher> {
+        if self.open.0 != key {
+            let (mine, their) = self.nonces;
+            self.open = (key, ring.data(key, &self.boot, ours, their, mine)?);
+        }
+        Some(&self.open.1)
+    }
+
+    /// The cipher that seals; follows our ring when it moves to another key.
+    pub(crate) fn sealer(&mut self, ring: &KeyRing, ours: &Boot) -> (u8, &Cipher) {
+        let key = ring.sealing();
+        if self.seal.0 != key {
+            let (mine, their) = self.nonces;
+            let cipher = ring.data(key, ours, &self.boot, mine, their).expect("the sealing key is in the ring");
+            self.seal = (key, cipher);
+        }
+        (self.seal.0, &self.seal.1)
+    }
+
+    fn fingerprint(&self, print: &mut Fingerprint) {
+        print.add(&(self.epoch, self.theirs, self.boot, self.identity, self.nonces, self.counter, self.group_floor));
+        self.replay.hash(print);
+        self.seal.1.fingerprint(print);
+        self.open.1.fingerprint(print);
+    }
+}
+
+/// First four bytes of a boot.
+pub(crate) fn tag(boot: &Boot) -> u32 {
+    u32::from_le_bytes([boot.0[0], boot.0[1], boot.0[2], boot.0[3]])
+}
