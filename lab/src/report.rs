@@ -3,7 +3,7 @@
 use crate::noise::Noise;
 use serde::Serialize;
 use serde_json::{Map, Value};
-use std::fmt::Write;
+use std::fmt::{self, Write};
 
 /// One row: columns in the order they were put in.
 pub(crate) type Row = Map<String, Value>;
@@ -57,6 +57,17 @@ impl Must {
             Self::AtLeast => value >= bound,
             Self::Above => value > bound,
         }
+    }
+}
+
+impl fmt::Display for Must {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::AtMost => "≤",
+            Self::Below => "<",
+            Self::AtLeast => "≥",
+            Self::Above => ">",
+        })
     }
 }
 

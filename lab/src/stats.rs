@@ -123,11 +123,14 @@ mod tests {
     #[test]
     fn a_seed_replays_the_interval_and_another_moves_it() {
         let mut rng = Rng::new(5, 0);
-        let samples: Vec<f64> = (0..15).map(|_| normal(&mut rng, 10.0, 1.0)).collect();
-        let of = |seed| median_interval(&samples, seed).unwrap();
+        let pairs: Vec<(f64, f64)> =
+            (0..16).map(|_| (normal(&mut rng, 10.0, 1.0), normal(&mut rng, 5.0, 1.0))).collect();
+        let of = |seed| ratio_interval(&pairs, seed).unwrap();
         assert_eq!(of(1), of(1));
         assert_ne!((of(1).low, of(1).high), (of(2).low, of(2).high));
         assert_eq!(of(1).value, of(2).value);
+        let samples: Vec<f64> = pairs.iter().map(|p| p.0).collect();
+        assert_eq!(median_interval(&samples, 1), median_interval(&samples, 1));
     }
 
     /// A 95 % interval that holds the truth in far fewer or in nearly all of many experiments is not one.

@@ -5,7 +5,7 @@
 
 use super::frames::{self, Frames};
 use super::seal::Seal;
-use super::{Channel, JUMBO, Layer, Listener, Mode, Tally, udp};
+use super::{Channel, JUMBO, Layer, Listener, Mode, Opened, Tally, udp};
 use crate::error::Error;
 use ::kcp::{Kcp, KcpResult};
 use std::io::{self, Write};
@@ -55,7 +55,7 @@ fn listen(mode: Mode, sealed: bool) -> Result<Listener, Error> {
     Ok(Listener { invitation, accept: Box::new(accept) })
 }
 
-fn connect(mode: Mode, invitation: &str, sealed: bool) -> Result<Box<dyn Channel>, Error> {
+fn connect(mode: Mode, invitation: &str, sealed: bool) -> Opened {
     let (socket, peer) = udp::greet(invitation)?;
     socket.connect(peer)?;
     Ok(Box::new(KcpChannel::new(socket, mode, sealed.then(|| Seal::new(false)).transpose()?)?))

@@ -3,13 +3,14 @@
 //! RL-3 and the yardstick of CL. Two modes, because waking an idle core costs several times what a message does: two
 //! cores that poll, and one core that both processes sleep on. Cross-core sleeping would measure the hypervisor.
 
+use super::claim::{self, Claim};
 use super::{Layer, Mode, layer, layers, places};
 use crate::child::Child;
 use crate::cores;
 use crate::error::Error;
 use crate::experiment::{Experiment, Role, Run};
 use crate::plot::Picture;
-use crate::report::{Check, Must, row, significant};
+use crate::report::{Must, row, significant};
 use crate::stats::quantile;
 use crate::trials::Samples;
 use std::fmt;
@@ -29,13 +30,13 @@ const WARM_UP: usize = 200;
 /// A child that takes longer than this is stuck: a datagram was lost, or the other side is gone.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// What must hold: layer over layer, for each size and mode.
-const CLAIMS: [(&str, &str, Must, f64, &str); 5] = [
-    ("cl", "udp-sealed", Must::AtMost, 1.10, "≤ 1.10"),
-    ("rcl", "cl", Must::AtMost, 1.15, "≤ 1.15"),
-    ("rcl", "quinn", Must::Below, 1.0, "< 1"),
-    ("rcl", "quinn-jumbo", Must::Below, 1.0, "< 1"),
-    ("rcl", "kcp-sealed", Must::Below, 1.0, "< 1"),
+/// What must hold, for each size and mode.
+const CLAIMS: &[Claim] = &[
+    Claim { over: "cl", under: "udp-sealed", must: Must::AtMost, bound: 1.10, sizes: &SIZES },
+    Claim { over: "rcl", under: "cl", must: Must::AtMost, bound: 1.15, sizes: &SIZES },
+    Claim { over: "rcl", under: "quinn", must: Must::Below, bound: 1.0, sizes: &SIZES },
+    Claim { over: "rcl", under: "quinn-jumbo", must: Must::Below, bound: 1.0, sizes: &SIZES },
+    Claim { over: "rcl", under: "kcp-sealed", must: Must::Below, bound: 1.0, sizes: &SIZES },
 ];
 
 impl Experiment for LinkLatency {
@@ -64,18 +65,19 @@ impl Experiment for LinkLatency {
             }
         }
         let taking_part: Vec<&Layer> = layers().filter(|l| l.latency).collect();
-        let there = |name: &str| taking_part.iter().any(|l| l.name == name);
-        let claims: Vec<_> = CLAIMS.iter().filter(|c| there(c.0) && there(c.1)).collect();
-        for name in ["cl", "rcl"].into_iter().filter(|n| !there(n)) {
-            run.note(format!("{name} is not among the layers of this build: its checks are left out"));
-        }
+        let claims = claim::possible(run, CLAIMS, &taking_part);
         let variants: Vec<Pair> =
             modes.iter().flat_map(|&mode| taking_part.iter().map(move |l| Pair { mode, layer: l.name })).collect();
-        let at = |mode, bytes, claim: &(&'static str, &'static str, Must, f64, &str)| {
-            (Pair { mode, layer: claim.0 }.key(bytes, "p50_us"), Pair { mode, layer: claim.1 }.key(bytes, "p50_us"))
+        let keys = |claim: &Claim, mode, bytes| {
+            [claim.over, claim.under].map(|layer| Pair { mode, layer }.key(bytes, "p50_us")).into()
         };
-        let cells = || modes.iter().flat_map(|&mode| SIZES.map(|bytes| (mode, bytes)));
-        let ratios: Vec<_> = cells().flat_map(|(m, b)| claims.iter().map(move |c| at(m, b, c))).collect();
+        let mut places = Vec::new();
+        for &mode in &modes {
+            for &claim in &claims {
+                places.extend(claim.sizes.iter().map(|&bytes| (claim, mode, bytes)));
+            }
+        }
+        let ratios: Vec<(String, String)> = places.iter().map(|&(c, mode, bytes)| keys(c, mode, bytes)).collect();
 
         let samples = run.rounds(&variants, &ratios, trial);
 
@@ -88,12 +90,8 @@ impl Experiment for LinkLatency {
                 });
             }
         }
-        for (mode, bytes) in cells() {
-            for claim in &claims {
-                let (over, under) = at(mode, bytes, claim);
-                let name = format!("{} / {} {}, {mode}, {bytes} B", claim.0, claim.1, claim.4);
-                run.check(Check::new(name, samples.ratio(&over, &under).map(|r| r.value), claim.2, claim.3));
-            }
+        for (&(claim, mode, bytes), keys) in places.iter().zip(&ratios) {
+            claim.check(run, &samples, keys, &format!("{mode}, {bytes} B"));
         }
         Ok(())
     }

@@ -4,6 +4,7 @@
 //! connects with it. A channel waits as its [`Mode`] says; all traffic stays on 127.0.0.1. A new layer is a file with
 //! a `LAYERS` list, named in [`layers`].
 
+mod claim;
 mod frames;
 mod gso;
 mod kcp;
@@ -115,6 +116,9 @@ impl Tally {
     }
 }
 
+/// A channel, unless it could not be opened.
+pub(crate) type Opened = Result<Box<dyn Channel>, Error>;
+
 /// A kind of channel.
 pub(crate) struct Layer {
     /// Its name in rows.
@@ -126,7 +130,7 @@ pub(crate) struct Layer {
     /// The side that invites.
     pub(crate) listen: fn(Mode) -> Result<Listener, Error>,
     /// The side that was invited.
-    pub(crate) connect: fn(Mode, &str) -> Result<Box<dyn Channel>, Error>,
+    pub(crate) connect: fn(Mode, &str) -> Opened,
 }
 
 /// A side that has invited and waits.
@@ -134,7 +138,7 @@ pub(crate) struct Listener {
     /// What the other side must know, in one line.
     pub(crate) invitation: String,
     /// Waits for it.
-    pub(crate) accept: Box<dyn FnOnce() -> Result<Box<dyn Channel>, Error>>,
+    pub(crate) accept: Box<dyn FnOnce() -> Opened>,
 }
 
 /// Each layer there is, the raw sockets first.

@@ -5,7 +5,7 @@
 //! itself, as everywhere (1452 bytes at most); `quinn-jumbo` is told what the loopback can carry.
 
 use super::frames::{self, Frames, PREFIX};
-use super::{Channel, Layer, Listener, Mode, Tally, address, udp};
+use super::{Channel, Layer, Listener, Mode, Opened, Tally, address, udp};
 use crate::error::Error;
 use quinn::rustls::RootCertStore;
 use quinn::rustls::pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer};
@@ -68,7 +68,7 @@ fn listen(mode: Mode, datagram: Option<u16>) -> Result<Listener, Error> {
     Ok(Listener { invitation, accept: Box::new(accept) })
 }
 
-fn connect(mode: Mode, invitation: &str, datagram: Option<u16>) -> Result<Box<dyn Channel>, Error> {
+fn connect(mode: Mode, invitation: &str, datagram: Option<u16>) -> Opened {
     let unfit = || Error::UnknownRole(format!("invitation {invitation}"));
     let certificate = invitation.split_whitespace().nth(1).and_then(unhex).ok_or_else(unfit)?;
     let mut roots = RootCertStore::empty();
@@ -158,18 +158,16 @@ impl Quic {
 }
 
 /// In [`Mode::Spin`] a future that wakes itself on each turn, so that the runtime never sleeps.
-fn waiting<F: Future>(mode: Mode, future: F) -> impl Future<Output = F::Output> {
-    async move {
-        let mut future = pin!(future);
-        poll_fn(|context| match future.as_mut().poll(context) {
-            Poll::Pending if mode == Mode::Spin => {
-                context.waker().wake_by_ref();
-                Poll::Pending
-            }
-            other => other,
-        })
-        .await
-    }
+async fn waiting<F: Future>(mode: Mode, future: F) -> F::Output {
+    let mut future = pin!(future);
+    poll_fn(|context| match future.as_mut().poll(context) {
+        Poll::Pending if mode == Mode::Spin => {
+            context.waker().wake_by_ref();
+            Poll::Pending
+        }
+        other => other,
+    })
+    .await
 }
 
 impl Channel for Quic {

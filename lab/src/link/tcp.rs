@@ -1,7 +1,7 @@
 //! Raw TCP: a write for each message, or many messages a write.
 
 use super::frames::{self, Frames};
-use super::{ANY_PORT, Channel, Layer, Listener, Mode, Tally, address};
+use super::{ANY_PORT, Channel, Layer, Listener, Mode, Opened, Tally, address};
 use crate::error::Error;
 use std::io::{self, Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -34,7 +34,7 @@ fn listen(mode: Mode, buffer: usize) -> Result<Listener, Error> {
     Ok(Listener { invitation, accept: Box::new(accept) })
 }
 
-fn connect(mode: Mode, invitation: &str, buffer: usize) -> Result<Box<dyn Channel>, Error> {
+fn connect(mode: Mode, invitation: &str, buffer: usize) -> Opened {
     Ok(Box::new(Tcp::new(TcpStream::connect(address(invitation)?)?, mode, buffer)?))
 }
 

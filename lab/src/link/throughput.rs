@@ -3,6 +3,7 @@
 //! The receiver counts between its own two looks at the clock, in the middle of the stream: connecting, slow start and
 //! the end do not count, and what an unreliable layer lost does not either.
 
+use super::claim::{self, Claim};
 use super::{Layer, Mode, Tally, layer, layers, places};
 use crate::child::Child;
 use crate::cores;
@@ -30,13 +31,13 @@ const BATCH_BYTES: usize = 256 << 10;
 /// A receiver that has not reported by then never will.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// What must hold between two layers: over, under, ratio, at which sizes.
-const CLAIMS: [(&str, &str, Must, f64, &str, &[usize]); 5] = [
-    ("rcl", "quinn", Must::AtLeast, 2.0, "≥ 2", &[1024, 4096]),
-    ("rcl", "quinn-jumbo", Must::Above, 1.0, "> 1", &SIZES),
-    ("rcl", "kcp", Must::Above, 1.0, "> 1", &SIZES),
-    ("rcl", "kcp-sealed", Must::Above, 1.0, "> 1", &SIZES),
-    ("rcl", "cl", Must::AtLeast, 0.92, "≥ 0.92", &[4096]),
+/// What must hold between two layers.
+const CLAIMS: &[Claim] = &[
+    Claim { over: "rcl", under: "quinn", must: Must::AtLeast, bound: 2.0, sizes: &[1024, 4096] },
+    Claim { over: "rcl", under: "quinn-jumbo", must: Must::Above, bound: 1.0, sizes: &SIZES },
+    Claim { over: "rcl", under: "kcp", must: Must::Above, bound: 1.0, sizes: &SIZES },
+    Claim { over: "rcl", under: "kcp-sealed", must: Must::Above, bound: 1.0, sizes: &SIZES },
+    Claim { over: "rcl", under: "cl", must: Must::AtLeast, bound: 0.92, sizes: &[4096] },
 ];
 /// And the one figure that stands alone: small messages a second over RCL.
 const SMALL: (usize, f64) = (64, 10e6);
@@ -64,16 +65,13 @@ impl Experiment for LinkThroughput {
             return Ok(());
         }
         let taking_part: Vec<&Layer> = layers().filter(|l| l.throughput).collect();
-        let there = |name: &str| taking_part.iter().any(|l| l.name == name);
-        let claims: Vec<_> = CLAIMS.iter().filter(|c| there(c.0) && there(c.1)).collect();
-        for name in ["cl", "rcl"].into_iter().filter(|n| !there(n)) {
-            run.note(format!("{name} is not among the layers of this build: its checks are left out"));
-        }
+        let claims = claim::possible(run, CLAIMS, &taking_part);
         let variants: Vec<Stream> =
             taking_part.iter().flat_map(|l| SIZES.map(|bytes| Stream { layer: l.name, bytes })).collect();
         let key = |layer, bytes| Stream { layer, bytes }.to_string();
-        let cells = || claims.iter().flat_map(|claim| claim.5.iter().map(move |&bytes| (claim, bytes)));
-        let ratios: Vec<_> = cells().map(|(claim, bytes)| (key(claim.0, bytes), key(claim.1, bytes))).collect();
+        let places: Vec<(&Claim, usize)> =
+            claims.iter().flat_map(|&claim| claim.sizes.iter().map(move |&bytes| (claim, bytes))).collect();
+        let ratios: Vec<_> = places.iter().map(|&(c, bytes)| (key(c.over, bytes), key(c.under, bytes))).collect();
 
         let samples = run.rounds(&variants, &ratios, trial);
 
@@ -84,15 +82,13 @@ impl Experiment for LinkThroughput {
                 "msgs_per_s": rate.map(significant), "mb_per_s": rate.map(|r| significant(r * stream.bytes as f64 / 1e6)),
             });
         }
-        if there("rcl") {
+        if taking_part.iter().any(|l| l.name == "rcl") {
             let (bytes, bound) = SMALL;
             let rate = samples.median(&key("rcl", bytes));
             run.check(Check::new(format!("rcl ≥ 10 M msgs/s, {bytes} B"), rate, Must::AtLeast, bound));
         }
-        for (claim, bytes) in cells() {
-            let ratio = samples.ratio(&key(claim.0, bytes), &key(claim.1, bytes));
-            let name = format!("{} / {} {}, {bytes} B", claim.0, claim.1, claim.4);
-            run.check(Check::new(name, ratio.map(|r| r.value), claim.2, claim.3));
+        for (&(claim, bytes), keys) in places.iter().zip(&ratios) {
+            claim.check(run, &samples, keys, &format!("{bytes} B"));
         }
         Ok(())
     }

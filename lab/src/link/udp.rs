@@ -1,7 +1,7 @@
 //! Raw UDP, the yardstick: a system call for each message, plain or with one seal and one open.
 
 use super::seal::Seal;
-use super::{ANY_PORT, Channel, Layer, Listener, Mode, SOCKET_BUFFER, Tally, address};
+use super::{ANY_PORT, Channel, Layer, Listener, Mode, Opened, SOCKET_BUFFER, Tally, address};
 use crate::error::Error;
 use nix::sys::socket::{setsockopt, sockopt};
 use std::io;
@@ -52,7 +52,7 @@ fn listen(mode: Mode, kind: Kind) -> Result<Listener, Error> {
     })
 }
 
-fn connect(mode: Mode, invitation: &str, kind: Kind) -> Result<Box<dyn Channel>, Error> {
+fn connect(mode: Mode, invitation: &str, kind: Kind) -> Opened {
     let (socket, peer) = greet(invitation)?;
     Ok(Box::new(Udp::new(socket, peer, mode, kind, false)?))
 }

@@ -1,0 +1,97 @@
+//! The laboratory as `phalanx lab` starts it: exit codes, the JSON that others parse, and no child left behind.
+
+use serde_json::Value;
+use std::fs;
+use std::process::{Child, Command, Output, Stdio};
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+fn lab(args: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_phalanx-lab"));
+    command.args(args);
+    command
+}
+
+fn output(args: &[&str]) -> Output {
+    lab(args).output().unwrap()
+}
+
+#[test]
+fn ls_names_each_experiment_on_a_line() {
+    let ls = output(&["ls"]);
+    assert_eq!(ls.status.code(), Some(0));
+    let text = String::from_utf8(ls.stdout).unwrap();
+    let names: Vec<_> = text.lines().filter_map(|line| line.split_whitespace().next()).collect();
+    assert_eq!(names, ["link-latency", "link-throughput", "timer-resolution", "sim-speed"]);
+}
+
+#[test]
+fn exit_codes_tell_usage_from_failure() {
+    for args in [&[][..], &["run"], &["run", "sim-speed", "-o", "yaml"], &["run", "sim-speed", "--rounds", "0"]] {
+        assert_eq!(output(args).status.code(), Some(64), "{args:?}");
+    }
+    let unknown = output(&["run", "sim-sped"]);
+    assert_eq!(unknown.status.code(), Some(1));
+    assert!(unknown.stdout.is_empty() && String::from_utf8_lossy(&unknown.stderr).contains("phalanx lab ls"));
+    assert_eq!(output(&["--help"]).status.code(), Some(0));
+}
+
+/// Real processes on real sockets: each layer that raw sockets and peers offer, in each mode this machine can run.
+#[test]
+fn a_run_gives_its_json_its_plot_and_its_noise() {
+    let plot = std::env::temp_dir().join(format!("phalanx-lab-{}.svg", std::process::id()));
+    let run = output(&["run", "link-latency", "--rounds", "1", "-o", "json", "--plot", plot.to_str().unwrap()]);
+    let stderr = String::from_utf8_lossy(&run.stderr);
+    let report: Value = serde_json::from_slice(&run.stdout).unwrap_or_else(|e| panic!("{e}: {stderr}"));
+    assert_eq!(report.as_object().unwrap().keys().collect::<Vec<_>>(), ["name", "rows", "checks", "noise", "notes"]);
+    let rows = report["rows"].as_array().unwrap();
+    for layer in ["udp", "udp-connected", "udp-sealed", "tcp", "quinn", "quinn-jumbo", "kcp", "kcp-sealed"] {
+        let same_core: Vec<_> = rows.iter().filter(|r| r["layer"] == layer && r["mode"] == "same-core").collect();
+        assert_eq!(same_core.iter().map(|r| r["bytes"].as_u64().unwrap()).collect::<Vec<_>>(), [4, 64, 1024, 4096]);
+        let ordered = |r: &Value| {
+            let [p50, p99] = ["p50_us", "p99_us"].map(|column| r[column].as_f64().unwrap_or(f64::NAN));
+            0.0 < p50 && p50 <= p99
+        };
+        assert!(same_core.iter().all(|r| ordered(r)), "{layer}: {same_core:?}");
+    }
+    assert_eq!(report["noise"]["before"].as_array().unwrap().len(), report["noise"]["after"].as_array().unwrap().len());
+    assert!(stderr.contains("noise before: core"), "{stderr}");
+    assert!(!stderr.contains("round 1"), "progress is for terminals: {stderr}");
+    assert!(fs::read_to_string(&plot).unwrap().contains("udp-sealed"));
+    fs::remove_file(plot).unwrap();
+}
+
+/// A killed parent cannot end its children; the kernel does.
+#[test]
+fn children_end_with_a_killed_parent() {
+    let mut parent =
+        lab(&["run", "link-throughput", "--rounds", "1"]).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+    let children = until(|| Some(children_of(&parent)).filter(|c| c.len() == 2));
+    parent.kill().unwrap();
+    parent.wait().unwrap();
+    until(|| children.iter().all(|&child| has_ended(child)).then_some(()));
+}
+
+/// Looks again and again, and gives up after a while.
+fn until<T>(mut look: impl FnMut() -> Option<T>) -> T {
+    let start = Instant::now();
+    loop {
+        if let Some(found) = look() {
+            return found;
+        }
+        assert!(start.elapsed() < Duration::from_secs(20), "it did not come to that");
+        sleep(Duration::from_millis(2));
+    }
+}
+
+fn children_of(parent: &Child) -> Vec<u32> {
+    let id = parent.id();
+    let list = fs::read_to_string(format!("/proc/{id}/task/{id}/children")).unwrap_or_default();
+    list.split_whitespace().map(|id| id.parse().unwrap()).collect()
+}
+
+/// Gone, or dead and waiting for somebody to ask how.
+fn has_ended(id: u32) -> bool {
+    let status = fs::read_to_string(format!("/proc/{id}/stat"));
+    status.map_or(true, |s| s.rsplit(')').next().is_some_and(|rest| rest.trim_start().starts_with('Z')))
+}
