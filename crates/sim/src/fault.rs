@@ -3,6 +3,7 @@
 use crate::disk::DiskFault;
 use crate::network::Weather;
 use crate::partition::Partition;
+use phalanx_fault::Rule;
 
 /// A fault, or its end. The same enum serves scenarios, tests and checkers that react to what they see.
 #[derive(Clone, PartialEq, Debug)]
@@ -15,9 +16,18 @@ pub enum Fault {
     Partition(Partition),
     /// The partition of that name is over.
     HealPartition(String),
+    /// The node's fault injector, at the `wire` point, gets a rule (FI-3).
+    Inject {
+        /// The node.
+        node: u32,
+        /// What goes wrong there. One that the injector refuses is reported as a violation.
+        rule: Box<Rule>,
+        /// With whom, in place of the names in `rule.only`; with everybody when empty.
+        peers: Vec<u32>,
+    },
     /// The network as a whole gets worse, or better.
     Weather(Weather),
-    /// Every fault ends: partitions, weather, pauses, clocks, disks, losses.
+    /// Every fault ends: partitions, weather, pauses, clocks, disks, losses, injectors.
     HealAll {
         /// Dead nodes start again; otherwise they stay dead.
         restart: bool,
@@ -53,6 +63,8 @@ pub enum NodeFault {
         /// Part of what it sends.
         outward: f64,
     },
+    /// All rules of its injector end; what they hold is delivered.
+    HealInjector,
     /// Its half of [`Fault::ResetStream`]: the peer is told.
     ResetStream(u32),
 }
@@ -86,5 +98,11 @@ impl Fault {
     #[must_use]
     pub fn resume(node: u32) -> Self {
         Self::Node(node, NodeFault::Resume)
+    }
+
+    /// The injector of `node` gets a rule, for all its peers.
+    #[must_use]
+    pub fn inject(node: u32, rule: Rule) -> Self {
+        Self::Inject { node, rule: Box::new(rule), peers: Vec::new() }
     }
 }

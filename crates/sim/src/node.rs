@@ -3,6 +3,7 @@
 use crate::disk::{Disk, DiskFault, Write};
 use crate::process::{Process, StreamEvent};
 use phalanx_core::{Addr, Buf, Duration, Instant, Rng};
+use phalanx_fault::{Injector, MAX_TARGETS};
 
 /// A node: its process, the machine beneath it, and what waits while it is paused.
 pub(crate) struct Node<P: Process> {
@@ -61,7 +62,7 @@ pub(crate) struct Meta {
     /// Crashes of the host.
     pub(crate) host: u16,
     pub(crate) state: State,
-    /// The clock is wrong, or messages are lost here: look into the extras.
+    /// The clock is wrong, messages are lost here, or an injector is at work: look into the extras.
     odd: bool,
     extras: Option<Box<Extras>>,
 }
@@ -77,6 +78,8 @@ pub(crate) struct Extras {
     clock: Clock,
     loss_in: f64,
     loss_out: f64,
+    /// At the `wire` point (FI-3).
+    pub(crate) injector: Option<Injector<Addr>>,
 }
 
 /// One end of a stream.
@@ -174,17 +177,53 @@ impl Meta {
         self.judge();
     }
 
-    /// The clock and the losses of a healthy node. A clock that ran on keeps what it shows: healing is no time travel.
+    /// Ends what is wrong with the clock, the disk, the losses and the injector. A clock that ran on keeps what it shows: healing is no time travel.
     pub(crate) fn heal(&mut self, at: Instant) {
         if self.extras.is_some() {
             self.set_clock(at, 1.0, 0);
             self.set_loss(0.0, 0.0);
             self.extras().disk_fault = DiskFault::default();
+            if let Some(injector) = &mut self.extras().injector {
+                injector.heal_all();
+            }
         }
     }
 
     fn judge(&mut self) {
-        self.odd = self.extras.as_ref().is_some_and(|x| x.clock != Clock::TRUE || x.loss_in > 0.0 || x.loss_out > 0.0);
+        self.odd = self
+            .extras
+            .as_ref()
+            .is_some_and(|x| x.clock != Clock::TRUE || x.loss_in > 0.0 || x.loss_out > 0.0 || x.injector.is_some());
+    }
+
+    /// The node's injector, when it has one.
+    #[inline]
+    pub(crate) fn injector(&mut self) -> Option<&mut Injector<Addr>> {
+        if self.odd { self.extras.as_mut()?.injector.as_mut() } else { None }
+    }
+
+    /// The node's injector, made if need be. Injected copies may go to any node, of the first ones it can name.
+    pub(crate) fn make_injector(&mut self, nodes: u32) -> &mut Injector<Addr> {
+        if self.extras().injector.is_none() {
+            let mut injector = Injector::new(self.chance.u64());
+            let targets: Vec<Addr> = (0..nodes).take(MAX_TARGETS).map(Addr::Local).collect();
+            injector.set_targets(&targets);
+            self.extras().injector = Some(injector);
+            self.odd = true;
+        }
+        self.extras().injector.as_mut().expect("just made")
+    }
+
+    /// When the node's timer must ring, by true time: for its process, or for what its injector holds.
+    #[inline]
+    pub(crate) fn due(&self, deadline: Instant) -> Instant {
+        match &self.extras {
+            Some(x) if self.odd => {
+                let held = x.injector.as_ref().map_or(Instant::NEVER, Injector::deadline);
+                x.clock.global(deadline).min(held)
+            }
+            _ => deadline,
+        }
     }
 
     /// What the node's clock shows at the true time `at`.
@@ -193,15 +232,6 @@ impl Meta {
         match &self.extras {
             Some(x) if self.odd => x.clock.local(at),
             _ => at,
-        }
-    }
-
-    /// The first true time at which the node's clock shows `local` or more.
-    #[inline]
-    pub(crate) fn global(&self, local: Instant) -> Instant {
-        match &self.extras {
-            Some(x) if self.odd => x.clock.global(local),
-            _ => local,
         }
     }
 
@@ -288,7 +318,7 @@ mod tests {
             meta.set_clock(Instant(1_000_000), rate, step);
             for d in [0, 1, 999, 123_456_789] {
                 let deadline = meta.local(Instant(1_000_000)) + Duration(d);
-                let fires = meta.global(deadline);
+                let fires = meta.due(deadline);
                 assert!(meta.local(fires) >= deadline);
                 assert!(fires.0 <= 1_000_000 || meta.local(fires - Duration(1)) < deadline);
             }

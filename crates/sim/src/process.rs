@@ -10,6 +10,7 @@ use crate::network::{Fate, World};
 use crate::node::{Meta, Stream};
 use crate::stats::{Drop, HEADERS};
 use phalanx_core::{Addr, Buf, Group, Instant, Rng};
+use phalanx_fault::{Injector, Outcome};
 
 /// What runs on a node. Built anew by a factory at each start, from what the node's disk kept.
 ///
@@ -94,6 +95,39 @@ impl<P: Process> Ctx<'_, P> {
     /// Sends a datagram to a node, or to all members of a group within its TTL (the sender left out).
     #[inline]
     pub fn send(&mut self, to: Addr, packet: Buf) {
+        // Who does not watch the outcome sees what a network shows: nothing.
+        let _ = self.try_send(to, packet);
+    }
+
+    /// As [`Ctx::send`], with what the node's fault injector made of it (FI-1): a call may fail at once or later, and
+    /// the caller plays the platform's part in that. Without an injector it is always [`Outcome::Pass`].
+    #[inline]
+    pub fn try_send(&mut self, to: Addr, packet: Buf) -> Outcome {
+        let Some(injector) = self.meta.injector() else {
+            self.transmit(to, packet);
+            return Outcome::Pass;
+        };
+        let outcome = injector.send(self.at, to, &packet);
+        match outcome {
+            Outcome::Pass | Outcome::FailLater { deliver: true, .. } => self.transmit(to, packet),
+            Outcome::Drop | Outcome::Refuse(_) | Outcome::FailLater { .. } => self.io.stats.drop(Drop::Injected),
+        }
+        while let Some((to, copy)) = self.meta.injector().and_then(Injector::take_injected) {
+            self.transmit(to, copy);
+        }
+        outcome
+    }
+
+    /// The protocol has reached a state of that name: wakes the injector's rules that wait for it (FI-6).
+    pub fn reached(&mut self, state: &str) {
+        let at = self.at;
+        if let Some(injector) = self.meta.injector() {
+            injector.signal(at, state);
+        }
+    }
+
+    #[inline]
+    fn transmit(&mut self, to: Addr, packet: Buf) {
         let bytes = packet.len() as u64 + HEADERS;
         self.io.stats.sent += 1;
         self.io.stats.bytes += bytes;

@@ -13,8 +13,10 @@ use crate::process::{Ctx, Process, StreamEvent};
 use crate::queue::{Event, fetch};
 use crate::sim::{Birth, Factory};
 use crate::stats::{Drop, HEADERS};
+use phalanx_core::buf::Attachment;
 use phalanx_core::rng::mix;
-use phalanx_core::{Buf, Instant, Rng};
+use phalanx_core::{Addr, Buf, Instant, Rng};
+use phalanx_fault::{Rule, RuleError};
 
 /// How often a process may expire at one and the same time before the engine calls it stuck.
 const SPINS: u32 = 10_000;
@@ -37,6 +39,20 @@ impl<P> Clone for Shared<'_, P> {
 }
 
 impl<P> Copy for Shared<'_, P> {}
+
+/// Takes down what an injector delivers.
+fn keep(passed: &mut Vec<(Addr, Buf)>) -> impl FnMut(Addr, &mut [u8], Option<&Attachment>) {
+    |from, bytes, attached| {
+        let mut packet = Buf::new(0, bytes.len());
+        let at = attached.map_or(bytes.len(), |a| a.at);
+        packet.extend(&bytes[..at]);
+        if let Some(a) = attached {
+            packet.attach(a.snapshot.clone(), a.range.clone());
+            packet.extend(&bytes[at..]);
+        }
+        passed.push((from, packet));
+    }
+}
 
 impl<P: Process> Shard<P> {
     /// Runs all events before `end`.
@@ -147,8 +163,31 @@ impl<P: Process> Shard<P> {
         self.arrive(shared, at, from, to, packet);
     }
 
+    /// A process reads a datagram, past its injector when it has one.
     #[inline]
-    fn arrive(&mut self, shared: Shared<'_, P>, at: Instant, from: u32, to: u32, packet: Buf) {
+    fn arrive(&mut self, shared: Shared<'_, P>, at: Instant, from: u32, to: u32, mut packet: Buf) {
+        let Some(injector) = self.node(to).meta.injector() else {
+            return self.read(shared, at, from, to, packet);
+        };
+        let mut passed = Vec::new();
+        let (bytes, attached) = packet.parts_mut();
+        // A failed receive is repeated by the injector itself, when its deadline comes.
+        let _ = injector.receive(at, addr(from), bytes, attached, &mut keep(&mut passed));
+        self.read_all(shared, at, to, passed);
+    }
+
+    fn read_all(&mut self, shared: Shared<'_, P>, at: Instant, to: u32, packets: Vec<(Addr, Buf)>) {
+        for (from, packet) in packets {
+            if let Addr::Local(from) = from {
+                self.read(shared, at, from, to, packet);
+            }
+        }
+        // The injector may hold something now.
+        self.arm(to, at);
+    }
+
+    #[inline]
+    fn read(&mut self, shared: Shared<'_, P>, at: Instant, from: u32, to: u32, packet: Buf) {
         self.io.stats.delivered += 1;
         self.node(to).meta.mark(at, Kind::Arrived, from, packet.len());
         self.call(shared, at, to, |p, now, net| p.arrived(now, addr(from), packet, net));
@@ -172,8 +211,16 @@ impl<P: Process> Shard<P> {
             self.io.stats.stale_timers += 1;
             return;
         }
+        node.meta.armed = Instant::NEVER;
+        if let Some(injector) = node.meta.injector()
+            && injector.deadline() <= at
+        {
+            let mut passed = Vec::new();
+            injector.expire(at, &mut keep(&mut passed));
+            self.read_all(shared, at, to, passed);
+        }
+        let node = &mut self.nodes[(to - self.io.first) as usize];
         let meta = &mut node.meta;
-        meta.armed = Instant::NEVER;
         let Some(process) = &node.process else {
             return;
         };
@@ -295,7 +342,7 @@ impl<P: Process> Shard<P> {
         let Some(process) = &node.process else {
             return;
         };
-        let due = node.meta.global(process.deadline()).max(at);
+        let due = node.meta.due(process.deadline()).max(at);
         if due < node.meta.armed {
             node.meta.armed = due;
             node.meta.timer = node.meta.timer.wrapping_add(1);
@@ -336,6 +383,12 @@ impl<P: Process> Shard<P> {
                 node.meta.set_clock(at, rate, step_ns);
                 self.rearm(at, to);
             }
+            NodeFault::HealInjector => {
+                if let Some(injector) = node.meta.injector() {
+                    injector.heal_all();
+                    self.rearm(at, to);
+                }
+            }
             NodeFault::Disk(fault) => node.meta.extras().disk_fault = fault,
             NodeFault::Loss { inward, outward } => node.meta.set_loss(inward, outward),
             NodeFault::ResetStream(peer) => {
@@ -347,6 +400,20 @@ impl<P: Process> Shard<P> {
             }
             NodeFault::CrashProcess | NodeFault::CrashHost | NodeFault::Pause | NodeFault::Resume => {}
         }
+    }
+
+    /// Adds a rule to the injector of a node, for these peers, or for all when there are none.
+    pub(crate) fn inject(
+        &mut self,
+        shared: Shared<'_, P>,
+        at: Instant,
+        to: u32,
+        rule: Rule,
+        peers: &[u32],
+    ) -> Result<(), RuleError> {
+        let peers: Vec<Addr> = peers.iter().copied().map(addr).collect();
+        let injector = self.node(to).meta.make_injector(shared.world.nodes);
+        if peers.is_empty() { injector.add(at, rule) } else { injector.add_for(at, rule, &peers) }.map(|_| ())
     }
 
     /// Faults of a node end: a pause, a wrong clock, a bad disk, its losses; and its death, when `restart` says so.

@@ -447,7 +447,8 @@ impl<P: Process> Director<P> {
         let each = shards[0].io.each;
         match action {
             Action::Command(node, command) => {
-                if let Some(shard) = shards.get_mut((node / each) as usize) {
+                if node < world.nodes {
+                    let shard = &mut shards[(node / each) as usize];
                     shard.tell(Shared { world, factory }, at, node, Held::Command(command));
                 }
             }
@@ -469,6 +470,13 @@ impl<P: Process> Director<P> {
                         world.partitions.push(partition);
                     }
                     Fault::HealPartition(name) => world.partitions.retain(|p| p.name() != name),
+                    Fault::Inject { node, rule, peers } => {
+                        let shard = shards.get_mut((node / each) as usize).filter(|_| node < world.nodes);
+                        let added = shard.map(|s| s.inject(Shared { world, factory }, at, node, *rule, &peers));
+                        if let Some(Err(error)) = added {
+                            self.record("injector", at, Some(node), error.to_string());
+                        }
+                    }
                     Fault::Weather(weather) => world.set_weather(weather),
                     Fault::HealAll { restart } => {
                         world.partitions.clear();
