@@ -6,9 +6,11 @@
 pub mod clock;
 #[cfg(any(test, feature = "conformance"))]
 pub mod conformance;
+pub mod host;
 pub mod platform;
 
 pub use clock::Clock;
+pub use host::Host;
 pub use platform::in_process::{Hub, InProcess};
 pub use platform::tcp::Tcp;
 pub use platform::udp::Udp;

@@ -8,6 +8,7 @@ impl Signer {
         b[..8].copy_from_slice(&seed.to_le_bytes());
         Self(Identity(b))
     }
+    pub fn generate(r: &[u8; 32]) -> Self { Self(Identity(*r)) }
     pub fn identity(&self) -> Identity {
         self.0
     }

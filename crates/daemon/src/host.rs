@@ -1,0 +1,292 @@
+//! A host: the link machine over a real platform, with the `wire` fault injector between the two (FI-3).
+//!
+//! ```text
+//!   Platform::receive ─▶ injector ─▶ Link::handle ─▶ each(Output)
+//!   Platform::send    ◀─ injector ◀─ outbox       ◀─ Link
+//! ```
+//!
+//! One thread, no locks. The loop of a daemon is [`Host::wait`], then [`Host::poll`]; one that spins only polls.
+
+use crate::platform::{Platform, Waker, Woke};
+use phalanx_core::{Addr, Boot, Buf, Code, Duration, Endpoint, Group, Instant, Machine, NodeId, Port, Ring, Sink};
+use phalanx_fault::{Injector, Outcome};
+use phalanx_protocol::link::mml;
+use phalanx_protocol::link::seal::KeyRing;
+use phalanx_protocol::link::sign::Signer;
+use phalanx_protocol::link::status::{Status, Ticket};
+use phalanx_protocol::link::{Config, Input, Link, Output};
+use std::sync::Arc;
+
+/// Rounds of expiry in one poll: a link that always has more to send must not keep us from receiving.
+const ROUNDS: usize = 4;
+/// Operation faults waiting to show; past it they show at once.
+const FAILING_MAX: usize = 256;
+
+/// A link on a platform.
+pub struct Host<P> {
+    platform: P,
+    link: Link,
+    wire: Injector<Addr>,
+    outbox: Vec<(Addr, Buf, Option<Ticket>)>,
+    failing: Ring<(Instant, Ticket, Code)>,
+}
+
+/// Takes packets to the outbox and everything else to the owner.
+struct Sorter<'h, F> {
+    outbox: &'h mut Vec<(Addr, Buf, Option<Ticket>)>,
+    each: &'h mut F,
+}
+
+impl<'a, F: FnMut(Output<'_>)> Sink<Output<'a>> for Sorter<'_, F> {
+    #[inline]
+    fn push(&mut self, output: Output<'a>) {
+        match output {
+            Output::Transmit { to, packet, ticket } => self.outbox.push((to, packet, ticket)),
+            other => (self.each)(other),
+        }
+    }
+}
+
+/// Calls that only send have nothing else to say.
+fn nothing(_: Output<'_>) {}
+
+impl<P: Platform> Host<P> {
+    /// A fresh start of a node on `platform`. The boot is drawn from the system's generator.
+    ///
+    /// # Panics
+    /// When the system has no random numbers: a node must not start without.
+    #[must_use]
+    pub fn new(platform: P, config: Config, ring: KeyRing, signer: Signer) -> Self {
+        let (mut boot, mut seed) = ([0; 16], [0; 8]);
+        let random = aws_lc_rs::rand::fill(&mut boot).and_then(|()| aws_lc_rs::rand::fill(&mut seed));
+        random.expect("the system's random number generator");
+        let seed = u64::from_le_bytes(seed);
+        let link = Link::new(Arc::new(config), Arc::new(ring), signer, Boot(boot), seed);
+        Self { platform, link, wire: Injector::new(seed), outbox: Vec::new(), failing: Ring::new(FAILING_MAX) }
+    }
+
+    /// The platform's clock.
+    #[must_use]
+    pub fn now(&self) -> Instant {
+        self.platform.now()
+    }
+
+    /// Where peers reach us.
+    #[must_use]
+    pub fn local(&self) -> Addr {
+        self.platform.local()
+    }
+
+    /// The link, to look at and to configure.
+    pub fn link(&mut self) -> &mut Link {
+        &mut self.link
+    }
+
+    /// The platform, to look at.
+    pub fn platform(&mut self) -> &mut P {
+        &mut self.platform
+    }
+
+    /// The fault injector below the seal.
+    pub fn wire(&mut self) -> &mut Injector<Addr> {
+        &mut self.wire
+    }
+
+    /// The peer at `addr`, known or new.
+    ///
+    /// # Errors
+    /// As [`Link::peer`].
+    pub fn peer(&mut self, addr: Addr) -> Result<NodeId, Code> {
+        let largest = self.platform.max_datagram(addr);
+        self.link.peer(addr, largest)
+    }
+
+    /// Hears a multicast group.
+    ///
+    /// # Errors
+    /// `InvalidEndpoint` on a platform without groups.
+    pub fn join(&mut self, group: Group) -> Result<(), Code> {
+        self.platform.join(group)
+    }
+
+    /// Sends an unreliable datagram; it leaves with the next [`Host::flush`] or [`Host::poll`].
+    ///
+    /// # Errors
+    /// As [`Link::send`].
+    #[inline]
+    pub fn send(&mut self, from: Port, to: Endpoint, payload: &[u8]) -> Result<(), Code> {
+        let now = self.now();
+        self.link.send(now, from, to, payload, &mut Sorter { outbox: &mut self.outbox, each: &mut nothing })
+    }
+
+    /// CL-2: sends a buffer of [`Link::buffer`] as it is; [`Host::status`] tells what became of it.
+    ///
+    /// # Errors
+    /// As [`Link::send_buffer`].
+    pub fn send_buffer(&mut self, from: Port, to: Endpoint, buffer: Buf) -> Result<Ticket, Code> {
+        let now = self.now();
+        self.link.send_buffer(now, from, to, buffer, &mut Sorter { outbox: &mut self.outbox, each: &mut nothing })
+    }
+
+    /// Sends a datagram to a group.
+    ///
+    /// # Errors
+    /// As [`Link::send_group`].
+    pub fn send_group(&mut self, from: Port, group: Group, to: Port, payload: &[u8]) -> Result<(), Code> {
+        self.link.send_group(from, group, to, payload, &mut Sorter { outbox: &mut self.outbox, each: &mut nothing })
+    }
+
+    /// Sends a reliable message.
+    ///
+    /// # Errors
+    /// As [`Link::send_reliable`].
+    #[inline]
+    pub fn send_reliable(&mut self, from: Port, to: Endpoint, message: &[u8]) -> Result<(), Code> {
+        let now = self.now();
+        self.link.send_reliable(now, from, to, message)
+    }
+
+    /// Sends a management message.
+    ///
+    /// # Errors
+    /// As [`Link::send_managed`].
+    pub fn send_managed(&mut self, kind: mml::Kind, from: Port, to: Endpoint, message: &[u8]) -> Result<u64, Code> {
+        let now = self.now();
+        self.link.send_managed(now, kind, from, to, message)
+    }
+
+    /// What became of a ticketed send.
+    #[must_use]
+    pub fn status(&self, ticket: Ticket) -> Option<Status> {
+        self.link.status(ticket)
+    }
+
+    /// Takes in what has arrived, lets timers act, sends what is to be sent. Returns how many packets came.
+    ///
+    /// # Errors
+    /// The platform itself failed.
+    #[inline]
+    pub fn poll(&mut self, each: &mut impl FnMut(Output<'_>)) -> Result<usize, Code> {
+        let now = self.now();
+        let Self { platform, link, wire, outbox, .. } = self;
+        let mut sorter = Sorter { outbox, each };
+        let count = if wire.is_idle() {
+            platform.receive(&mut |from, bytes| {
+                link.handle(now, Input::Arrived { from, bytes, attached: None }, &mut sorter);
+            })?
+        } else {
+            platform.receive(&mut |from, bytes| {
+                wire.receive(now, from, bytes, None, &mut |from, bytes, attached| {
+                    link.handle(now, Input::Arrived { from, bytes, attached }, &mut sorter);
+                });
+            })?
+        };
+        while let Some((addr, code)) = platform.trouble() {
+            link.handle(now, Input::Refused { addr, code }, &mut sorter);
+        }
+        self.act(now, each);
+        Ok(count)
+    }
+
+    /// Sends what is to be sent, without receiving. For a sender that has more to do before it polls.
+    pub fn flush(&mut self) {
+        let now = self.now();
+        // Messages can only come from held peers and injected delays here; `poll` hands those out.
+        if self.wire.deadline() > now && self.link.deadline() <= now {
+            self.link.expire(now, &mut Sorter { outbox: &mut self.outbox, each: &mut nothing });
+        }
+        self.send_all(now);
+    }
+
+    #[inline]
+    fn act(&mut self, now: Instant, each: &mut impl FnMut(Output<'_>)) {
+        let Self { link, wire, outbox, .. } = self;
+        if wire.deadline() <= now {
+            let mut sorter = Sorter { outbox, each };
+            wire.expire(now, &mut |from, bytes, attached| {
+                link.handle(now, Input::Arrived { from, bytes, attached }, &mut sorter);
+            });
+        }
+        for _ in 0..ROUNDS {
+            if self.link.deadline() > now {
+                break;
+            }
+            self.link.expire(now, &mut Sorter { outbox: &mut self.outbox, each });
+        }
+        self.send_all(now);
+    }
+
+    #[inline]
+    fn send_all(&mut self, now: Instant) {
+        let idle = self.wire.is_idle();
+        for (to, packet, ticket) in self.outbox.drain(..) {
+            let (packet, ticket) = if idle {
+                (packet, ticket)
+            } else {
+                match self.wire.send(now, to, &packet) {
+                    Outcome::Pass => (packet, ticket),
+                    Outcome::Drop => {
+                        complete(&mut self.link, now, ticket, Ok(()));
+                        continue;
+                    }
+                    Outcome::Refuse(code) => {
+                        complete(&mut self.link, now, ticket, Err(code));
+                        continue;
+                    }
+                    Outcome::FailLater { code, deliver, after } => {
+                        if let Some(ticket) = ticket
+                            && self.failing.push((now + after, ticket, code)).is_err()
+                        {
+                            complete(&mut self.link, now, Some(ticket), Err(code));
+                        }
+                        if !deliver {
+                            continue;
+                        }
+                        (packet, None)
+                    }
+                }
+            };
+            if let Err(code) = self.platform.send(to, packet, ticket.map(|t| t.0)) {
+                complete(&mut self.link, now, ticket, Err(code));
+            }
+        }
+        while let Some((to, copy)) = self.wire.take_injected() {
+            // An injected copy that the platform will not take is a fault that did not happen.
+            let _ = self.platform.send(to, copy, None);
+        }
+        while self.failing.front().is_some_and(|f| f.0 <= now) {
+            let (_, ticket, code) = self.failing.pop().expect("looked at above");
+            complete(&mut self.link, now, Some(ticket), Err(code));
+        }
+        let link = &mut self.link;
+        self.platform.flush(&mut |ticket, result| complete(link, now, Some(Ticket(ticket)), result));
+    }
+
+    /// Blocks until there is something to poll for, or until `until`.
+    pub fn wait(&mut self, until: Instant) -> Woke {
+        let failing = self.failing.front().map_or(Instant::NEVER, |f| f.0);
+        let until = until.min(self.link.deadline()).min(self.wire.deadline()).min(failing);
+        // Not longer than a minute: deadlines far away must not overflow anybody's arithmetic.
+        let until = until.min(self.now() + Duration::from_secs(60));
+        self.platform.wait(until)
+    }
+
+    /// Ends a [`Host::wait`] from another thread.
+    #[must_use]
+    pub fn waker(&self) -> Waker {
+        self.platform.waker()
+    }
+}
+
+fn complete(link: &mut Link, now: Instant, ticket: Option<Ticket>, result: Result<(), Code>) {
+    if let Some(ticket) = ticket {
+        link.handle(now, Input::Completed { ticket, result }, &mut Silence);
+    }
+}
+
+/// A completed ticket changes a status and says nothing.
+struct Silence;
+
+impl<'a> Sink<Output<'a>> for Silence {
+    fn push(&mut self, _: Output<'a>) {}
+}
