@@ -62,7 +62,7 @@ impl Drop {
 /// Counters of a run.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Stats {
-    /// Events taken from the queue, timers that were overtaken included.
+    /// Events that befell nodes, timers that were overtaken included.
     pub events: u64,
     /// Timer events that came to nothing, because their node had set an earlier or later deadline since.
     pub stale_timers: u64,

@@ -231,6 +231,9 @@ fn the_injector_drops_refuses_modifies_delays_and_copies() {
     assert_eq!(run(1, late), [clean(3_100), clean(10_100)]);
     assert_eq!(run(1, Kind::Reorder), [clean(10_100), clean(10_100)]);
     let modified = run(1, Kind::Modify { bits: 1 });
+    // The copy goes to whichever node chance names.
+    let copied = run(0, Kind::Inject { bits: 0 });
+    assert_eq!(copied.iter().filter(|s| matches!(s.1, Saw::Heard(..))).count(), 3, "{copied:?}");
     assert!(modified.len() == 2 && modified[0] != clean(100) && modified[1] == clean(10_100), "{modified:?}");
 }
 
