@@ -4,23 +4,26 @@
 //! datagram the next [`Platform::receive`] hands out. Packets queued for one peer leave as one run (GSO) and arrive
 //! as one (GRO), gathered from their own buffers. Nothing is copied or allocated for a message (CL-2).
 
+mod alarm;
 mod bell;
 mod groups;
 mod socket;
 
 use super::errno::{code_of, code_of_io};
-use super::poller::Poller;
 use super::{LARGEST_DATAGRAM, Platform, TROUBLE_KEPT, Waker, Woke, checked_len};
-use crate::clock::Clock;
+use crate::clock::{Clock, sharpen};
+use alarm::Alarm;
 use bell::Bell;
 use groups::{Groups, is_echo};
 use nix::errno::Errno;
-use nix::sys::epoll::EpollFlags;
+use nix::poll::{PollFd, PollFlags, ppoll};
+use nix::sys::time::TimeSpec;
 use phalanx_core::{Addr, Buf, Code, Duration, Group, Instant, Ring};
 use socket::{RUN_BYTES, RUN_DATAGRAMS, Received, Wire};
 use std::collections::HashMap;
 use std::io::IoSlice;
 use std::net::{SocketAddr, UdpSocket};
+use std::os::fd::AsFd;
 use std::sync::Arc;
 
 /// Packets that wait for [`Platform::flush`]; the next send is refused.
@@ -35,18 +38,14 @@ const GROUP_LOOK_EVERY: u32 = 16;
 const FITS_EVERYWHERE: usize = 1280 - 48;
 /// Paths whose limit is remembered; past it all are forgotten, and the kernel fragments what is too large.
 const PATHS_KEPT: usize = 8192;
-/// From here on a wait may be a blocking receive: its timeout of [`SHORTEST_BLOCK_MS`] ends before the
-/// deadline even with the kernel's coarsest tick of 10 ms; the rest is waited for precisely.
-const FAR: Duration = Duration::from_millis(40);
-/// The shortest timeout of a blocking receive.
-const SHORTEST_BLOCK_MS: u32 = 16;
-/// The longest: how late a wake is when a packet filter drops the datagram that carries it.
-const LONGEST_BLOCK_MS: u32 = 256;
+/// A deadline nearer than this is waited for in a poll: not worth waking the alarm's thread for.
+const NEAR: Duration = Duration::from_micros(300);
+/// The alarm rings so much before the deadline, which leaves its thread time to wake; the rest is polled precisely.
+const EARLY: Duration = Duration::from_micros(150);
+/// The longest blocking receive: how late a call is when a packet filter drops the datagram that carries it.
+const LONGEST_BLOCK: Duration = Duration::from_millis(250);
 /// Asynchronous errors that one call clears away before it gives up: each call reports one of them.
 const ERRORS_PER_CALL: usize = 8;
-/// Marks of our two sockets in the poller.
-const MAIN: u64 = 0;
-const GROUPS: u64 = 1;
 
 /// How to open the platform. `Options::at(address)` has the usual values.
 #[derive(Clone, Copy, Debug)]
@@ -103,14 +102,13 @@ pub struct Udp {
     local: SocketAddr,
     advertised: Addr,
     clock: Clock,
-    poller: Poller,
     bell: Arc<Bell>,
+    /// Started by the first wait that blocks: a host that spins needs none.
+    alarm: Option<Alarm>,
     groups: Groups,
     queue: Ring<Outgoing>,
     /// Received by a wait, not handed out yet; its bytes lie in the wire's buffer.
     waiting: Option<Received>,
-    /// What the socket's receive timeout is set to.
-    blocks_for_ms: u32,
     /// The kernel's send buffer was full: the next wait also waits for room.
     choked: bool,
     /// The last batch was more than one datagram: the next probably is too.
@@ -131,18 +129,15 @@ impl Udp {
     pub fn open(options: Options) -> std::io::Result<Self> {
         let wire = Wire::bind(options.bind, false)?;
         let local = wire.socket.local_addr()?;
-        let poller = Poller::new()?;
-        poller.add(&wire.socket, MAIN, EpollFlags::EPOLLIN)?;
         Ok(Self {
             local,
             advertised: Addr::Ip(options.advertise.unwrap_or(local)),
             clock: Clock::start(),
-            poller,
             bell: Arc::new(Bell::for_socket(local)?),
+            alarm: None,
             groups: Groups::new(local.ip(), options.interface, options.group_port),
             queue: Ring::new(SEND_QUEUE),
             waiting: None,
-            blocks_for_ms: 0,
             choked: false,
             busy: false,
             looks: 0,
@@ -286,12 +281,9 @@ impl Platform for Udp {
             if self.bell.answer() {
                 return Woke::Called;
             }
-            let left = self.clock.left(until);
-            let woke = if left >= FAR && self.groups.wire.is_none() && !self.choked {
-                self.wait_blocked(left)
-            } else {
-                self.wait_precisely(until)
-            };
+            let now = self.clock.now();
+            let blocks = until.since(now) >= NEAR && self.groups.wire.is_none() && !self.choked;
+            let woke = if blocks { self.wait_blocked(now, until) } else { self.wait_precisely(now, until) };
             if let Some(woke) = woke {
                 return woke;
             }
@@ -308,19 +300,11 @@ impl Platform for Udp {
     }
 
     fn join(&mut self, group: Group) -> Result<(), Code> {
-        if self.groups.join(group)?
-            && let Some(wire) = &self.groups.wire
-        {
-            self.poller.add(&wire.socket, GROUPS, EpollFlags::EPOLLIN).map_err(code_of)?;
-        }
-        Ok(())
+        self.groups.join(group)
     }
 
     fn leave(&mut self, group: Group) -> Result<(), Code> {
-        if let Some(wire) = self.groups.leave(group)? {
-            self.poller.remove(&wire.socket);
-        }
-        Ok(())
+        self.groups.leave(group)
     }
 
     fn trouble(&mut self) -> Option<(Addr, Code)> {
@@ -478,24 +462,24 @@ impl Udp {
 
 /// Waiting.
 impl Udp {
-    /// Waits inside a receive; `None` when its timeout ended it, or the bell, to be looked at again.
-    fn wait_blocked(&mut self, left: Duration) -> Option<Woke> {
-        // Half the time left, rounded down to a power of two: deadlines that move a little change nothing.
-        let half = u32::try_from(left.as_millis() / 2).unwrap_or(u32::MAX).min(LONGEST_BLOCK_MS);
-        if self.blocks_for_ms > half || self.blocks_for_ms * 4 < half {
-            let ms = (1 << half.ilog2()).max(SHORTEST_BLOCK_MS);
-            if self.wire.block_for(ms).is_err() {
-                return self.wait_precisely(self.clock.now() + left);
-            }
-            self.blocks_for_ms = ms;
+    /// Waits inside a receive; `None` when the alarm or a call ended it, to be looked at again.
+    fn wait_blocked(&mut self, now: Instant, until: Instant) -> Option<Woke> {
+        if self.alarm.is_none() {
+            self.alarm = Alarm::start(self.clock, Arc::clone(&self.bell)).ok();
         }
-        match self.wire.receive_blocking() {
+        let Some(alarm) = &self.alarm else {
+            // No more threads to be had: polling costs a little more and does the same.
+            return self.wait_precisely(now, until);
+        };
+        alarm.set((until - EARLY).min(now + LONGEST_BLOCK));
+        let outcome = self.wire.receive_blocking();
+        alarm.clear();
+        match outcome {
             Ok(received) if self.bell.sent(received.from) => None,
             Ok(received) => {
                 self.waiting = Some(received);
                 Some(Woke::Ready)
             }
-            Err(Errno::EAGAIN) => None,
             Err(Errno::EINTR) => Some(Woke::Called),
             Err(_) => {
                 self.late_errors();
@@ -504,28 +488,35 @@ impl Udp {
         }
     }
 
-    /// Waits in the poller, to the nanosecond as far as the kernel keeps it.
-    fn wait_precisely(&mut self, until: Instant) -> Option<Woke> {
-        let choked = self.choked;
-        let interest =
-            |writable| if writable { EpollFlags::EPOLLIN | EpollFlags::EPOLLOUT } else { EpollFlags::EPOLLIN };
-        if choked && self.poller.change(&self.wire.socket, MAIN, interest(true)).is_err() {
-            return Some(Woke::Ready);
-        }
-        let mut failed = false;
-        let ready = self.poller.wait(&self.clock, until, &mut |_, what| failed |= what.contains(EpollFlags::EPOLLERR));
-        if choked {
-            let _ = self.poller.change(&self.wire.socket, MAIN, interest(false));
-        }
-        if failed {
+    /// Waits in a poll, to the nanosecond as far as the kernel keeps it. Nothing stays registered: a socket in an epoll
+    /// set pays for it with each datagram (0.2 µs), also when nobody polls.
+    fn wait_precisely(&mut self, now: Instant, until: Instant) -> Option<Woke> {
+        sharpen();
+        let mut interest = PollFlags::POLLIN;
+        interest.set(PollFlags::POLLOUT, self.choked);
+        let main = PollFd::new(self.wire.socket.as_fd(), interest);
+        let group = self.groups.wire.as_ref().map_or(&self.wire, |wire| wire).socket.as_fd();
+        let mut both = [main, PollFd::new(group, PollFlags::POLLIN)];
+        let files = if self.groups.wire.is_some() { &mut both[..] } else { &mut both[..1] };
+        let left = (until != Instant::NEVER).then(|| TimeSpec::from_duration(until.since(now).into()));
+        let ready = ppoll(files, left, None);
+        let main = files[0].revents().unwrap_or(PollFlags::empty());
+        if main.contains(PollFlags::POLLERR) {
             self.late_errors();
         }
-        // The ring is in the queue as a datagram; who called is known from the flag.
         match ready {
-            Ok(_) if self.bell.answer() => Some(Woke::Called),
-            Ok(0) => Some(Woke::Deadline),
-            Ok(_) => Some(Woke::Ready),
             Err(_) => Some(Woke::Called),
+            Ok(0) => (self.clock.now() >= until).then_some(Woke::Deadline),
+            // Only taking it shows whether it is a packet, or a ring that came too late to matter.
+            Ok(_) if main == PollFlags::POLLIN => match self.wire.receive() {
+                Ok(received) if self.bell.sent(received.from) => None,
+                Ok(received) => {
+                    self.waiting = Some(received);
+                    Some(Woke::Ready)
+                }
+                Err(_) => Some(Woke::Ready),
+            },
+            Ok(_) => Some(Woke::Ready),
         }
     }
 }
@@ -595,10 +586,10 @@ mod tests {
     #[test]
     fn a_blocked_wait_ends_at_a_deadline_a_packet_and_a_call() {
         let (mut a, mut b) = (open(), open());
-        let until = a.now() + FAR + FAR;
+        let until = a.now() + NEAR * 10;
         assert_eq!(a.wait(until), Woke::Deadline);
         assert!(a.now() >= until);
-        assert!(a.blocks_for_ms > 0, "this wait was to be a blocking receive");
+        assert!(a.alarm.is_some(), "this wait was to be a blocking receive");
         b.send(a.local(), Buf::copy_of(b"hello"), None).unwrap();
         b.flush(&mut |_, _| {});
         assert_eq!(a.wait(Instant::NEVER), Woke::Ready);

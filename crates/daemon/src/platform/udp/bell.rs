@@ -2,7 +2,7 @@
 //!
 //! Nothing else ends a blocked receive without signals. The flag is set before the datagram leaves and read before
 //! each wait, so no call is lost: either the flag is seen, or the datagram arrives during the wait. Should a packet
-//! filter of this host eat it, the wait ends after [`super::LONGEST_BLOCK_MS`].
+//! filter of this host eat it, the wait ends after [`super::LONGEST_BLOCK`].
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
@@ -33,9 +33,14 @@ impl Bell {
     /// Wakes the receiver. Many calls before it looks are one.
     pub(super) fn ring(&self) {
         if !self.rung.swap(true, Ordering::AcqRel) {
-            // Fails when the receiver's queue is full, or it is gone: then it is awake, or past waking.
-            let _ = self.socket.send(&[0]);
+            self.nudge();
         }
+    }
+
+    /// Ends the receiver's receive, and leaves no trace of a call.
+    pub(super) fn nudge(&self) {
+        // Fails when the receiver's queue is full, or it is gone: then it is awake, or past waking.
+        let _ = self.socket.send(&[0]);
     }
 
     /// True once for each time it rang.

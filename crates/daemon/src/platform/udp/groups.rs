@@ -70,44 +70,41 @@ impl Groups {
         Ok(())
     }
 
-    /// Hears `group`. True when this opened the socket, which the caller then polls.
-    pub(super) fn join(&mut self, group: Group) -> Result<bool, Code> {
+    /// Hears `group`.
+    pub(super) fn join(&mut self, group: Group) -> Result<(), Code> {
         if self.joined.contains(&group) {
-            return Ok(false);
+            return Ok(());
         }
         if self.joined.len() >= MAX_GROUPS {
             return Err(Code::LocalResource);
         }
-        let opened = self.wire.is_none();
         let wire = match self.wire.take() {
             Some(wire) => wire,
             None => self.open().map_err(|e| super::code_of_io(&e))?,
         };
         let known = self.joined.iter().any(|g| g.number == group.number);
         let outcome = if known { Ok(()) } else { self.membership(&wire, group.number, true) };
-        if opened && outcome.is_err() {
-            return Err(Code::InvalidEndpoint);
+        if outcome.is_ok() {
+            self.joined.push(group);
         }
-        self.wire = Some(wire);
-        outcome.map_err(|_| Code::InvalidEndpoint)?;
-        self.joined.push(group);
-        Ok(opened)
+        // A socket without a group would be polled for nothing.
+        self.wire = (!self.joined.is_empty()).then_some(wire);
+        outcome.map_err(|_| Code::InvalidEndpoint)
     }
 
-    /// Stops hearing `group`. Hands the socket out when that was the last one.
-    pub(super) fn leave(&mut self, group: Group) -> Result<Option<Wire>, Code> {
+    /// Stops hearing `group`.
+    pub(super) fn leave(&mut self, group: Group) -> Result<(), Code> {
         let place = self.joined.iter().position(|g| *g == group).ok_or(Code::InvalidEndpoint)?;
         self.joined.swap_remove(place);
         if self.joined.is_empty() {
-            return Ok(self.wire.take());
-        }
-        if let Some(wire) = &self.wire
+            self.wire = None;
+        } else if let Some(wire) = &self.wire
             && !self.joined.iter().any(|g| g.number == group.number)
         {
             // The address of an interface that is gone cannot be left; nothing arrives on it either.
             let _ = self.membership(wire, group.number, false);
         }
-        Ok(None)
+        Ok(())
     }
 
     fn open(&self) -> std::io::Result<Wire> {

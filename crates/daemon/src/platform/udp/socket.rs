@@ -11,7 +11,6 @@ use nix::sys::socket::{
     AddressFamily, ControlMessage, ControlMessageOwned, MsgFlags, SockaddrIn, SockaddrIn6, SockaddrLike,
     SockaddrStorage, recvmsg, sendmsg, sendto, setsockopt, sockopt,
 };
-use nix::sys::time::TimeVal;
 use socket2::{Domain, Protocol, SockRef, Socket, Type};
 use std::io::{IoSlice, IoSliceMut};
 use std::net::{SocketAddr, UdpSocket};
@@ -101,7 +100,7 @@ impl Wire {
         self.receive_with(MsgFlags::MSG_DONTWAIT)
     }
 
-    /// Blocks until something is received, for at most the time given to [`Wire::block_for`].
+    /// Blocks until something is received.
     #[inline]
     pub(super) fn receive_blocking(&mut self) -> Result<Received, Errno> {
         self.receive_with(MsgFlags::empty())
@@ -130,12 +129,6 @@ impl Wire {
     /// The bytes of what was received last.
     pub(super) fn bytes(&mut self, received: Received) -> &mut [u8] {
         &mut self.buffer[..received.len]
-    }
-
-    /// Bounds the next blocking receives. The kernel counts in ticks of 1 to 10 ms and rounds up.
-    pub(super) fn block_for(&self, ms: u32) -> Result<(), Errno> {
-        let time = TimeVal::new(i64::from(ms / 1000), i64::from(ms % 1000) * 1000);
-        setsockopt(&self.socket, sockopt::ReceiveTimeout, &time)
     }
 
     /// Takes the next entry of the socket's error queue.
