@@ -28,6 +28,9 @@ pub struct Setup {
     pub nodes: u32,
     /// Threads that share the nodes. The run is the same with any number.
     pub threads: usize,
+    /// A window after one with fewer events than this is run by one thread alone: a meeting would cost more than it
+    /// saves. No part of the run: only its speed changes.
+    pub alone_below: u64,
     /// The network between them.
     pub network: Network,
     /// Nodes start at random times within this; all at once when it is zero.
@@ -44,6 +47,8 @@ impl Default for Setup {
             seed: 1,
             nodes: 1,
             threads: 1,
+            // About twice what a thread does while another wakes up.
+            alone_below: 500,
             network: Network::default(),
             start_within: Duration::ZERO,
             disk: Duration::from_millis(1),
@@ -104,6 +109,9 @@ struct Director<P: Process> {
     healed: Option<Instant>,
     settled_in: Option<Duration>,
     replay: String,
+    alone_below: u64,
+    /// Events until the last window, and in it.
+    events: (u64, u64),
 }
 
 enum Action<C> {
@@ -154,6 +162,8 @@ impl<P: Process> Sim<P> {
             healed: None,
             settled_in: None,
             replay: format!("seed {seed}"),
+            alone_below: setup.alone_below,
+            events: (0, 0),
         };
         Ok(Self { seed, world, factory: Box::new(factory), shards, director })
     }
@@ -240,6 +250,10 @@ impl<P: Process> Sim<P> {
             }
             let _guard = barrier.guard();
             while let Some(until) = direct(director) {
+                if director.events.1 < director.alone_below {
+                    cells.iter().for_each(|cell| work(cell, until));
+                    continue;
+                }
                 end.store(until.0, Ordering::Release);
                 barrier.wait();
                 work(&cells[0], until);
@@ -430,6 +444,8 @@ impl<P: Process> Director<P> {
                 self.now = self.now.max(limit);
                 return None;
             }
+            let events = shards.iter().map(|s| s.io.stats.events).sum();
+            self.events = (events, events - self.events.0);
             let end = (next + window).min(due).min(limit);
             self.now = end;
             return Some(end);

@@ -58,7 +58,7 @@ fn stormy(seed: u64, threads: usize, planted: Option<u64>) -> phalanx_sim::Sim<G
     sim.replay_with(format!("phalanx sim gossip.toml --seed {seed}"));
     sim.check(Grows { planted, ..Grows::default() });
     storm(&mut sim, seed);
-    sim.run_for(Duration::from_millis(1_500));
+    sim.run_for(Duration::from_millis(350));
     sim
 }
 
@@ -83,7 +83,7 @@ fn a_planted_violation_is_caught_with_its_time_node_seed_and_replay_line() {
     sim.run_for(Duration::from_millis(1));
     let report = sim.settle(Duration::from_secs(5));
     let first = &report.violations[0];
-    assert_eq!((first.checker, first.node, first.at), ("grows", Some(7), Instant(1_500_000_000)));
+    assert_eq!((first.checker, first.node, first.at), ("grows", Some(7), Instant(350_000_000)));
     assert!(report.violations.len() as u64 + report.more == u64::from(NODES));
     let text = report.to_string();
     assert!(text.starts_with("red: seed 4") && text.ends_with("replay: phalanx sim gossip.toml --seed 4"), "{text}");
@@ -122,8 +122,8 @@ fn a_fault_in_answer_to_what_was_seen_comes_at_the_same_time_on_any_number_of_th
         let mut sim = cluster(6, threads);
         let hits = Arc::default();
         sim.check(Assassin(Arc::clone(&hits)));
-        sim.command_at(Instant(500_000_000), 11, LARGEST);
-        sim.run_for(Duration::from_secs(1));
+        sim.command_at(Instant(100_000_000), 11, LARGEST);
+        sim.run_for(Duration::from_millis(300));
         let dead = (0..NODES).filter(|&n| sim.state(n) == State::ProcessDown).count();
         let hits = hits.lock().unwrap().clone();
         (sim.trace(), dead, hits)
@@ -154,7 +154,7 @@ fn notes_are_heard_by_time_and_node_whatever_the_threads() {
         let heard = Arc::default();
         sim.check(Order(Arc::clone(&heard)));
         storm(&mut sim, 8);
-        sim.run_for(Duration::from_secs(1));
+        sim.run_for(Duration::from_millis(400));
         let heard = heard.lock().unwrap();
         assert!(heard.len() > 100 && heard.is_sorted(), "{} notes", heard.len());
     }

@@ -13,10 +13,12 @@ use std::sync::Arc;
 /// Everything that can be told apart from outside.
 type Seen = (u64, Stats, Vec<(Instant, u32, gossip::Said)>);
 
+const TIME: Duration = Duration::from_millis(400);
+
 fn run(seed: u64, threads: usize) -> Seen {
     let mut sim: Sim<Gossip> = cluster(seed, threads);
     storm(&mut sim, seed);
-    sim.run_for(Duration::from_secs(2));
+    sim.run_for(TIME);
     (sim.trace(), sim.stats(), sim.notes().to_vec())
 }
 
@@ -30,7 +32,7 @@ fn a_seed_replays_and_another_seed_is_another_run() {
 #[test]
 fn the_storm_is_one() {
     let (_, stats, said) = run(1, 1);
-    assert!(stats.delivered > 20_000 && said.len() > 100, "{stats:?}");
+    assert!(stats.delivered > 5_000 && said.len() > 100, "{stats:?}");
     let reasons: Vec<_> = stats.drops().map(|d| d.0.name()).collect();
     let all = ["loss", "partition", "node-loss", "dead-process", "dead-host", "socket-buffer", "injected"];
     assert!(all.iter().all(|r| reasons.contains(r)) && stats.duplicated > 0, "only {reasons:?}");
@@ -38,7 +40,7 @@ fn the_storm_is_one() {
 
 #[test]
 fn one_thread_and_several_give_the_same_run() {
-    for seed in 0..4 {
+    for seed in 0..3 {
         let one = run(seed, 1);
         for threads in [2, 3] {
             let several = run(seed, threads);
@@ -53,8 +55,8 @@ fn one_thread_and_several_give_the_same_run() {
 fn a_run_in_many_pieces_is_the_same_run() {
     let mut sim = cluster(3, 1);
     storm(&mut sim, 3);
-    while sim.now() < Instant::ZERO + Duration::from_secs(2) {
-        sim.run_until((sim.now() + Duration(7_654_321)).min(Instant::ZERO + Duration::from_secs(2)));
+    while sim.now() < Instant::ZERO + TIME {
+        sim.run_until((sim.now() + Duration(7_654_321)).min(Instant::ZERO + TIME));
     }
     assert_eq!(sim.trace(), run(3, 1).0);
 }
