@@ -1,4 +1,6 @@
 //! tmp
+pub mod mml;
 pub mod rcl;
 mod replay;
 pub mod seal;
+pub mod sign;

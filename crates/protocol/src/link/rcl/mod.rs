@@ -10,7 +10,7 @@
 //! injector are the link's.
 
 mod receiver;
-mod rtt;
+pub(super) mod rtt;
 mod sender;
 
 use phalanx_core::buf::Attachment;
