@@ -71,3 +71,35 @@ fn bytes(from: &End, to: &End) -> [u8; LEN] {
     }
     out
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use phalanx_core::Port;
+    use phalanx_wire::mml::Kind;
+
+    /// MM-2: a recording fits no other pair of nodes, no other start of either, no other handshake, no way back.
+    #[test]
+    fn a_signature_fits_its_session_alone() {
+        let [a, b, c] = [1, 2, 3].map(Signer::fake);
+        let end = |signer: &Signer, boot, nonce| End { identity: signer.identity(), boot: Boot([boot; 16]), nonce };
+        let context = |us: &Signer, boot, nonce, peer| Context::new(us, Boot([boot; 16]), nonce, peer);
+        let mut packet = Buf::new(0, 100);
+        Packet::encode_header(Kind::Nacked, Port(1), Port(2), 0, packet.vec_mut());
+        context(&a, 1, 10, end(&b, 2, 20)).sign(&mut packet, &a);
+        let packet = Packet::parse(packet.bytes()).expect("just made");
+        let accepts = |receiver: Context| receiver.vouches(&packet, &mut Sums::default());
+        assert!(accepts(context(&b, 2, 20, end(&a, 1, 10))));
+        for other in [
+            context(&b, 2, 20, end(&c, 1, 10)),
+            context(&c, 2, 20, end(&a, 1, 10)),
+            context(&b, 2, 20, end(&a, 3, 10)),
+            context(&b, 3, 20, end(&a, 1, 10)),
+            context(&b, 2, 20, end(&a, 1, 11)),
+            context(&b, 2, 21, end(&a, 1, 10)),
+            context(&a, 1, 10, end(&b, 2, 20)),
+        ] {
+            assert!(!accepts(other), "{other:?}");
+        }
+    }
+}

@@ -9,6 +9,7 @@ use super::context::Context;
 use super::{Config, Sums};
 use crate::link::sign::Signer;
 use phalanx_core::{Buf, Code, Duration, Fingerprint, Instant, Port};
+use phalanx_wire::layer::Ports;
 use phalanx_wire::mml::{Kind, Packet};
 use std::collections::VecDeque;
 
@@ -64,12 +65,12 @@ impl History {
         }
     }
 
-    pub(super) fn push(&mut self, from: Port, to: Port, payload: &[u8], config: &Config) -> Result<u64, Code> {
+    pub(super) fn push(&mut self, ports: Ports, payload: &[u8], config: &Config) -> Result<u64, Code> {
         let number = self.end();
         if number - self.next >= u64::from(config.queue) {
             return Err(Code::LocalResource);
         }
-        let packet = config.packet(Kind::Nacked, from, to, number, payload);
+        let packet = config.packet(Kind::Nacked, ports, number, payload);
         self.kept.push_back(Kept { packet, sent_at: Instant::NEVER, last_at: Instant::NEVER, again: false });
         Ok(number)
     }

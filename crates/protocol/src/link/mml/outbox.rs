@@ -8,7 +8,8 @@ use super::context::Context;
 use super::{Config, Sums, WINDOW};
 use crate::link::rcl::rtt::Rtt;
 use crate::link::sign::Signer;
-use phalanx_core::{Buf, Code, Fingerprint, Instant, Port};
+use phalanx_core::{Buf, Code, Fingerprint, Instant};
+use phalanx_wire::layer::Ports;
 use phalanx_wire::mml::Kind;
 use std::collections::VecDeque;
 
@@ -70,14 +71,7 @@ impl Outbox {
         }
     }
 
-    pub(super) fn push(
-        &mut self,
-        now: Instant,
-        from: Port,
-        to: Port,
-        payload: &[u8],
-        config: &Config,
-    ) -> Result<u64, Code> {
+    pub(super) fn push(&mut self, now: Instant, ports: Ports, payload: &[u8], config: &Config) -> Result<u64, Code> {
         if self.failed {
             return Err(Code::Unreachable);
         }
@@ -89,7 +83,7 @@ impl Outbox {
             self.progress_at = now;
         }
         let number = self.end();
-        let packet = config.packet(Kind::Acked, from, to, number, payload);
+        let packet = config.packet(Kind::Acked, ports, number, payload);
         self.messages.push_back(Message { packet, state: State::Ready, resent: false, sent_at: Instant::NEVER });
         Ok(number)
     }

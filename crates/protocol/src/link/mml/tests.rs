@@ -2,9 +2,12 @@
 //! arrive because nobody honest sent it.
 
 use super::*;
-use phalanx_core::{Boot, Rng};
+use crate::link::sign::Signer;
+use phalanx_core::{Boot, Code, Fingerprint, Instant, Port, Rng};
 use proptest::prelude::*;
 use std::collections::VecDeque;
+
+const PORTS: Ports = Ports { from: Port(1), to: Port(2) };
 
 /// A wire that loses, doubles, swaps and damages packets as its generator says, until it heals.
 struct Pair {
@@ -65,7 +68,7 @@ impl Pair {
     }
 
     fn send(&mut self, side: usize, kind: Kind, message: &[u8]) -> Result<u64, Code> {
-        self.ends[side].send(self.now, kind, Port(1), Port(2), message, &self.config, &mut self.sums[side])
+        self.ends[side].send(self.now, kind, PORTS, message, &self.config, &mut self.sums[side])
     }
 
     fn transmit(&mut self, side: usize) -> Option<Buf> {

@@ -5,7 +5,8 @@
 
 use super::Config;
 use crate::link::replay::Replay;
-use phalanx_core::{Buf, Code, Fingerprint, Port, Ring};
+use phalanx_core::{Buf, Code, Fingerprint, Ring};
+use phalanx_wire::layer::Ports;
 use phalanx_wire::mml::{Kind, Packet, checksum};
 
 /// Messages that may wait for the next poll: more than a poll's worth of heartbeats means that nobody polls.
@@ -23,12 +24,12 @@ impl Unreliable {
         Self { next: 0, waiting: Ring::new(QUEUE), seen: Replay::default() }
     }
 
-    pub(super) fn push(&mut self, from: Port, to: Port, payload: &[u8], config: &Config) -> Result<u64, Code> {
+    pub(super) fn push(&mut self, ports: Ports, payload: &[u8], config: &Config) -> Result<u64, Code> {
         if self.waiting.is_full() {
             return Err(Code::LocalResource);
         }
         let number = self.next;
-        let mut packet = config.packet(Kind::Unreliable, from, to, number, payload);
+        let mut packet = config.packet(Kind::Unreliable, ports, number, payload);
         let sum = checksum(packet.bytes());
         packet.extend(&sum);
         self.waiting.push(packet).expect("room was seen above");
