@@ -1,4 +1,4 @@
-//! MML: management messages between two nodes, each signed by its sender (MM-1, MM-2, 004 §3).
+//! MML: management messages between two nodes, signed by their sender (MM-1, MM-2, 004 §3).
 //!
 //! Three kinds, because the cluster's manager repeats much of the work itself:
 //!
@@ -8,8 +8,11 @@
 //! | [`Kind::Ack`] | what must arrive, and the sender must know | once, in order, or `Unreachable` | the message and a share of an acknowledgement |
 //! | [`Kind::Nack`] | requests that are confirmed higher up | once, in order, or a reported [`Gap`] | the message and a few notices when the stream rests |
 //!
+//! ⚠ NACK promises nothing about a last message whose notices are all lost too: the sender hears no silence. Its
+//! confirmation does not come then, and whoever waits for it acts, as 004 §3 demands anyway.
+//!
 //! ACK and NACK messages, acknowledgements, requests and notices are signed and bound to their session
-//! ([`context`]). What fails is counted by reason and dropped before it changes anything: no acknowledgement, no
+//! (`context.rs`). What fails is counted by reason and dropped before it changes anything: no acknowledgement, no
 //! request. A check costs 37 µs, so what is cheap to see (form, repetition, nothing new) is looked at first, and a
 //! packet is counted by the first thing found. UNR messages rely on the seal: it vouches for the cluster, not for
 //! the member; a checksum finds bits that flipped inside it.

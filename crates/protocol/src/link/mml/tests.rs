@@ -388,6 +388,33 @@ fn requests_are_paced() {
     assert_eq!(pair.sums[1].duplicates, 1, "the straggler changes nothing any more");
 }
 
+/// A copy of a request, by the wire or by a member that seals a recording again, draws nothing more.
+#[test]
+fn a_repeated_request_is_answered_once() {
+    let mut pair = Pair::clean();
+    let (_, lost) = one_of_each(&mut pair).pop().unwrap();
+    for _ in 0..10 {
+        pair.receive(0, lost.bytes());
+        while pair.transmit(0).is_some() {}
+        pair.now += Duration::from_micros(50);
+    }
+    assert_eq!(pair.sums[0].retransmissions, 1);
+}
+
+/// A burst behind a missing message: what cannot be kept is asked for later, and memory stays bounded.
+#[test]
+fn a_burst_beyond_the_window_is_fetched_piece_by_piece() {
+    let mut pair = Pair::clean();
+    (0..200u8).for_each(|i| _ = pair.send(0, Kind::Nack, &[i]).unwrap());
+    pair.flush();
+    pair.wire.pop_front();
+    while pair.deliver_one() {}
+    assert_eq!(pair.sums[1].beyond_window, 200 - WINDOW);
+    pair.settle().unwrap();
+    assert_eq!(pair.received(1, Kind::Nack).concat(), (0..200).collect::<Vec<u8>>());
+    assert!(pair.sums[1].lost_requests <= 4 && pair.gaps.is_empty(), "{:?}", pair.sums[1]);
+}
+
 /// What the sender's history no longer holds is reported, and the stream goes on behind it.
 #[test]
 fn an_overflowing_history_makes_a_gap_and_the_stream_goes_on() {
