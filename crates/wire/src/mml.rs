@@ -1,12 +1,15 @@
-//! Management messages (MM-1, MM-2): a kind, a number, a payload, and a signature where the kind asks for one.
+//! Management messages (MM-1, MM-2): a kind, a number, a payload, and a proof: a signature, or a checksum where the
+//! kind has none.
 
 use crate::Malformed;
-use crate::bytes::{u16_at, u64_at};
+use crate::bytes::{u16_at, u32_at, u64_at};
 use crate::layer::Layer;
 use phalanx_core::Port;
 
 /// Bytes of an Ed25519 signature.
 pub const SIGNATURE: usize = 64;
+/// Bytes of the crc32c behind a packet without a signature.
+pub const CHECKSUM: usize = 4;
 /// The most numbers one [`Kind::Lost`] asks for.
 pub const LOST_MAX: usize = 64;
 
@@ -14,7 +17,8 @@ pub const LOST_MAX: usize = 64;
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 #[repr(u8)]
 pub enum Kind {
-    /// UNR: no acknowledgement; sealed, not signed (heartbeats).
+    /// UNR: no acknowledgement; sealed, not signed (heartbeats). Its checksum keeps a bit that flipped inside the
+    /// seal (FI-3, `plain`) from moving its number far ahead, which would make all that follow look old.
     Unreliable = 1,
     /// ACK: sent again until acknowledged; signed.
     Acked = 2,
@@ -35,9 +39,15 @@ impl Kind {
     pub fn is_signed(self) -> bool {
         self != Self::Unreliable
     }
+
+    /// Bytes of the proof at the end of a packet of this kind.
+    #[must_use]
+    pub fn proof(self) -> usize {
+        if self.is_signed() { SIGNATURE } else { CHECKSUM }
+    }
 }
 
-/// A checked view of a management packet: `[layer, kind, from ×2, to ×2, 0, 0, number ×8]`, payload, signature.
+/// A checked view of a management packet: `[layer, kind, from ×2, to ×2, 0, 0, number ×8]`, payload, proof.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Packet<'a> {
     /// What it is.
@@ -50,7 +60,7 @@ pub struct Packet<'a> {
     pub number: u64,
     /// The message.
     pub payload: &'a [u8],
-    /// All bytes that the signature covers.
+    /// All bytes that the proof covers.
     pub signed: &'a [u8],
     /// The signature; empty when the kind has none.
     pub signature: &'a [u8],
@@ -60,10 +70,10 @@ impl<'a> Packet<'a> {
     /// Encoded length of the header.
     pub const HEADER: usize = 16;
 
-    /// Reads a packet; the signature is not verified here.
+    /// Reads a packet. A checksum is verified here, a signature is not.
     ///
     /// # Errors
-    /// `Truncated`, or `Unknown` for a kind of a newer peer.
+    /// `Truncated`, `Checksum`, or `Unknown` for a kind of a newer peer.
     pub fn parse(plain: &'a [u8]) -> Result<Self, Malformed> {
         if plain.len() < Self::HEADER {
             return Err(Malformed::Truncated);
@@ -77,11 +87,14 @@ impl<'a> Packet<'a> {
             6 => Kind::Tail,
             _ => return Err(Malformed::Unknown),
         };
-        let tail = if kind.is_signed() { SIGNATURE } else { 0 };
-        if plain.len() < Self::HEADER + tail {
+        if plain.len() < Self::HEADER + kind.proof() {
             return Err(Malformed::Truncated);
         }
-        let (signed, signature) = plain.split_at(plain.len() - tail);
+        let (signed, proof) = plain.split_at(plain.len() - kind.proof());
+        if !kind.is_signed() && u32_at(proof, 0) != crc32c::crc32c(signed) {
+            return Err(Malformed::Checksum);
+        }
+        let signature = if kind.is_signed() { proof } else { &[] };
         Ok(Self {
             kind,
             from: Port(u16_at(plain, 2)),
@@ -93,7 +106,7 @@ impl<'a> Packet<'a> {
         })
     }
 
-    /// Appends the header; payload and signature are the caller's to append.
+    /// Appends the header; payload and proof are the caller's to append.
     pub fn encode_header(kind: Kind, from: Port, to: Port, number: u64, out: &mut Vec<u8>) {
         let mut header = [0; Self::HEADER];
         header[..2].copy_from_slice(&[Layer::Mml as u8, kind as u8]);
@@ -102,6 +115,12 @@ impl<'a> Packet<'a> {
         header[8..16].copy_from_slice(&number.to_le_bytes());
         out.extend_from_slice(&header);
     }
+}
+
+/// What goes behind the bytes of a packet whose kind has no signature.
+#[must_use]
+pub fn checksum(packet: &[u8]) -> [u8; CHECKSUM] {
+    crc32c::crc32c(packet).to_le_bytes()
 }
 
 #[cfg(test)]
@@ -117,6 +136,22 @@ mod tests {
         assert_eq!(Packet::parse(&out), Err(Malformed::Truncated), "its signature is missing");
     }
 
+    #[test]
+    fn golden_bytes_of_a_heartbeat() {
+        let mut out = Vec::new();
+        Packet::encode_header(Kind::Unreliable, Port(1), Port(2), 9, &mut out);
+        out.extend_from_slice(b"beat");
+        let sum = checksum(&out);
+        out.extend_from_slice(&sum);
+        assert_eq!(out[..16], [3, 1, 1, 0, 2, 0, 0, 0, 9, 0, 0, 0, 0, 0, 0, 0]);
+        assert_eq!(out[16..], *b"beat\x5e\x35\xd2\xf6");
+        for bit in 0..out.len() * 8 {
+            let mut bad = out.clone();
+            bad[bit / 8] ^= 1 << (bit % 8);
+            assert!(!matches!(Packet::parse(&bad), Ok(p) if p.kind == Kind::Unreliable), "bit {bit}");
+        }
+    }
+
     proptest! {
         #[test]
         fn decode_inverts_encode(
@@ -127,8 +162,9 @@ mod tests {
             Packet::encode_header(kind, Port(from), Port(to), number, &mut out);
             out.extend_from_slice(&payload);
             let signed = out.clone();
+            let sum = checksum(&out);
             let signature = if kind.is_signed() { &signature[..] } else { &[] };
-            out.extend_from_slice(signature);
+            out.extend_from_slice(if kind.is_signed() { signature } else { &sum });
             let expected = Packet { kind, from: Port(from), to: Port(to), number, payload: &payload, signed: &signed, signature };
             prop_assert_eq!(Packet::parse(&out), Ok(expected));
         }

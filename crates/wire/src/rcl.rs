@@ -5,7 +5,7 @@
 //! before it is believed (004 §6.1 tells of a crash by exactly that).
 
 use crate::Malformed;
-use crate::bytes::{u16_at, u32_at, u64_at};
+use crate::bytes::{u16_at, u32_at};
 use crate::layer::Layer;
 use phalanx_core::Port;
 
@@ -31,10 +31,8 @@ pub struct Header {
     pub ack: u32,
     /// Microseconds the newest acknowledged packet waited for this acknowledgement.
     pub delay_us: u16,
-    /// How many words of `sack` count.
+    /// How many words of selective acknowledgement follow.
     pub words: u8,
-    /// Bit `i` of word `w`: packet `ack + 1 + 64 w + i` has arrived.
-    pub sack: [u64; SACK_WORDS],
 }
 
 impl Header {
@@ -78,10 +76,6 @@ impl Header {
         if checksum(plain) != u32_at(plain, Self::CRC.start) {
             return Err(Malformed::Checksum);
         }
-        let mut sack = [0; SACK_WORDS];
-        for (i, word) in sack.iter_mut().take(usize::from(words)).enumerate() {
-            *word = u64_at(plain, Self::LEN + 8 * i);
-        }
         Ok(Self {
             data: plain[1] & Self::DATA != 0,
             fin: plain[1] & Self::FIN != 0,
@@ -91,22 +85,30 @@ impl Header {
             ack: u32_at(plain, 12),
             delay_us: u16_at(plain, 16),
             words,
-            sack,
         })
     }
 
-    /// Appends the header to `out`; the checksum is filled in by [`finish`] when the frames are there.
-    pub fn encode(&self, out: &mut Vec<u8>) {
+    /// The words of selective acknowledgement in a packet that was parsed to this header. Bit `i` of word `w` says
+    /// that packet `ack + 1 + 64 w + i` has arrived.
+    pub fn sack<'a>(&self, plain: &'a [u8]) -> impl Iterator<Item = u64> + use<'a> {
+        let words = &plain[Self::LEN..Self::LEN + 8 * usize::from(self.words)];
+        words.as_chunks::<8>().0.iter().map(|word| u64::from_le_bytes(*word))
+    }
+
+    /// Appends the header and its words of selective acknowledgement to `out`; the checksum is filled in by [`finish`] when the frames are there.
+    pub fn encode(&self, sack: &[u64], out: &mut Vec<u8>) {
+        debug_assert_eq!(sack.len(), usize::from(self.words), "the header says how many words follow");
         let mut fixed = [0; Self::LEN];
         fixed[0] = Layer::Rcl as u8;
-        fixed[1] = u8::from(self.data) * Self::DATA | u8::from(self.fin) * Self::FIN | u8::from(self.ping) * Self::PING;
+        let flag = |set: bool, bit: u8| if set { bit } else { 0 };
+        fixed[1] = flag(self.data, Self::DATA) | flag(self.fin, Self::FIN) | flag(self.ping, Self::PING);
         fixed[2..4].copy_from_slice(&self.credit.to_le_bytes());
         fixed[8..12].copy_from_slice(&self.seq.to_le_bytes());
         fixed[12..16].copy_from_slice(&self.ack.to_le_bytes());
         fixed[16..18].copy_from_slice(&self.delay_us.to_le_bytes());
         fixed[18] = self.words;
         out.extend_from_slice(&fixed);
-        for word in &self.sack[..usize::from(self.words)] {
+        for word in sack {
             out.extend_from_slice(&word.to_le_bytes());
         }
     }
@@ -266,9 +268,9 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    fn packet(header: &Header, frames: &[(Option<Beginning>, bool, &[u8])]) -> Vec<u8> {
+    fn packet(header: &Header, sack: &[u64], frames: &[(Option<Beginning>, bool, &[u8])]) -> Vec<u8> {
         let mut out = Vec::new();
-        header.encode(&mut out);
+        header.encode(sack, &mut out);
         for (begins, ends, payload) in frames {
             put_frame(&mut out, *begins, *ends, payload.len());
             out.extend_from_slice(payload);
@@ -281,7 +283,7 @@ mod tests {
     fn golden_bytes() {
         let header = Header { data: true, credit: 0x0102, seq: 3, ack: 4, delay_us: 5, ..Header::default() };
         let begins = Some(Beginning { from: Port(6), to: Port(7), whole: None });
-        let bytes = packet(&header, &[(begins, true, b"hi")]);
+        let bytes = packet(&header, &[], &[(begins, true, b"hi")]);
         assert_eq!(bytes[..4], [2, 1, 2, 1]);
         assert_eq!(bytes[4..8], 0x3728_0dcc_u32.to_le_bytes());
         assert_eq!(bytes[8..], [3, 0, 0, 0, 4, 0, 0, 0, 5, 0, 0, 0, 2, 0xc0, 6, 0, 7, 0, b'h', b'i']);
@@ -291,7 +293,7 @@ mod tests {
     fn any_flipped_bit_is_caught_by_the_checksum() {
         let header = Header { data: true, words: 1, ..Header::default() };
         let begins = Some(Beginning { from: Port(1), to: Port(2), whole: None });
-        let good = packet(&header, &[(begins, true, b"payload")]);
+        let good = packet(&header, &[7], &[(begins, true, b"payload")]);
         for bit in 8..good.len() * 8 {
             let mut bad = good.clone();
             bad[bit / 8] ^= 1 << (bit % 8);
@@ -326,12 +328,11 @@ mod tests {
             words in prop::collection::vec(any::<u64>(), 0..=SACK_WORDS),
             frames in prop::collection::vec((beginning(), prop::collection::vec(any::<u8>(), 0..50)), 0..6),
         ) {
-            let mut sack = [0; SACK_WORDS];
-            sack[..words.len()].copy_from_slice(&words);
-            let header = Header { data, fin, ping, credit, seq, ack, delay_us, words: words.len() as u8, sack };
+            let header = Header { data, fin, ping, credit, seq, ack, delay_us, words: words.len() as u8 };
             let parts: Vec<_> = frames.iter().map(|((b, e), p)| (*b, *e, &p[..])).collect();
-            let bytes = packet(&header, &parts);
+            let bytes = packet(&header, &words, &parts);
             prop_assert_eq!(Header::parse(&bytes), Ok(header));
+            prop_assert_eq!(header.sack(&bytes).collect::<Vec<_>>(), words);
             let got: Vec<_> = Frames::new(&bytes[header.len()..], 0).map(|f| f.unwrap()).collect();
             prop_assert_eq!(got.len(), parts.len());
             for (frame, (begins, ends, payload)) in got.iter().zip(parts) {

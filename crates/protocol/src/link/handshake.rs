@@ -14,6 +14,7 @@
 //! before its hello is challenged the same way.
 
 use super::count::Dropped;
+use super::mml::{Context, End};
 use super::peer::{Attempt, Peer, Session};
 use super::replay::Replay;
 use super::{Link, Output, SMALLEST_DATAGRAM};
@@ -211,6 +212,10 @@ impl Link {
         let (generation, peer) = self.peers.at_mut(slot).expect("seen above");
         let node = NodeId::new(slot, generation);
         let (identity, boot) = (session.identity, session.boot);
+        if let Some(mml) = &mut peer.mml {
+            let end = End { identity, boot, nonce: session.nonces.1 };
+            mml.bind(Context::new(&self.signer, self.boot, session.nonces.0, end));
+        }
         peer.session = Some(session);
         let waiting: Vec<_> = std::iter::from_fn(|| peer.waiting.pop()).collect();
         peer.waiting.release();

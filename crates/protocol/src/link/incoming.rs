@@ -1,7 +1,6 @@
 //! The way in: find the session, open the seal, hand the packet to its layer.
 
 use super::count::Dropped;
-use super::mml::Channel;
 use super::peer::tag;
 use super::rcl::Connection;
 use super::{Link, Output, local, mml};
@@ -141,10 +140,16 @@ impl Link {
     {
         let Some(peer) = self.peers.get_mut(node.slot(), node.generation()) else { return };
         let config = mml::Config { largest_plain: local::plain_length(peer.largest), ..self.config.mml };
-        let mml = peer.mml.get_or_insert_with(|| Box::new(Channel::new(now)));
-        mml.receive(now, plain, &config, &mut self.counters.mml, &mut |kind, from, to, payload| {
+        let mml = local::channel(peer, &self.signer, self.boot);
+        let progress = mml.receive(now, plain, &config, &mut self.counters.mml, &mut |kind, from, to, payload| {
             out.push(Output::Managed { from: Endpoint { node, port: from }, to, kind, payload });
         });
+        if let Some(gap) = progress.gap {
+            out.push(Output::Gap { node, gap });
+        }
+        if progress.writable {
+            out.push(Output::Writable { node });
+        }
         self.wake(now, node.slot());
     }
 
@@ -164,7 +169,7 @@ impl Link {
             if let Some(mml) = &mut peer.mml
                 && mml.deadline() <= now
             {
-                expired = expired.and(mml.expire(now, &self.config.mml, &mut self.counters.mml));
+                expired = expired.and(mml.expire(now, &self.config.mml));
                 for number in mml.undelivered() {
                     out.push(Output::Undelivered { node, number });
                 }
@@ -183,12 +188,16 @@ impl Link {
         S: for<'a> Sink<Output<'a>>,
     {
         let Some((generation, peer)) = self.peers.at_mut(slot) else { return };
+        let node = NodeId::new(slot, generation);
         let unacknowledged = peer.rcl.take().map_or(0, |c| c.queued());
-        peer.mml = None;
+        if let Some(mut mml) = peer.mml.take() {
+            mml.abandon();
+            mml.undelivered().for_each(|number| out.push(Output::Undelivered { node, number }));
+        }
         if let Some(session) = peer.session.take() {
             self.by_boot.remove(&session.boot);
         }
-        out.push(Output::Down { node: NodeId::new(slot, generation), code, unacknowledged });
+        out.push(Output::Down { node, code, unacknowledged });
     }
 
     pub(super) fn on_refused<S>(&mut self, addr: Addr, code: Code, out: &mut S)

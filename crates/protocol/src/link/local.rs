@@ -1,11 +1,13 @@
 //! What the node itself asks of its link: peers, reliable and managed messages, flow control.
 
-use super::mml::Channel;
+use super::mml::{Channel, Context, End};
 use super::peer::Peer;
 use super::rcl::Connection;
+use super::sign::Signer;
 use super::status::{Status, Ticket};
 use super::{Config, LARGEST_DATAGRAM, Link, Output, SMALLEST_DATAGRAM, mml, rcl};
 use phalanx_core::{Addr, Boot, Code, Duration, Endpoint, Identity, Instant, NodeId, Port, Sink, Snapshot};
+use phalanx_wire::layer::Ports;
 use phalanx_wire::outer::{Short, TAG};
 use std::sync::Arc;
 
@@ -135,8 +137,8 @@ impl Link {
         }
         let peer = self.peers.get_mut(to.node.slot(), to.node.generation()).ok_or(Code::InvalidEndpoint)?;
         let config = mml::Config { largest_plain: plain_length(peer.largest), ..self.config.mml };
-        let mml = peer.mml.get_or_insert_with(|| Box::new(Channel::new(now)));
-        let number = mml.send(now, kind, from, to.port, message, &config)?;
+        let mml = channel(peer, &self.signer, self.boot);
+        let number = mml.send(now, kind, Ports { from, to: to.port }, message, &config, &mut self.counters.mml)?;
         self.wake(now, to.node.slot());
         Ok(number)
     }
@@ -191,6 +193,17 @@ fn clamp(largest: usize) -> u16 {
 /// Bytes inside the seal of a datagram of that length.
 pub(super) fn plain_length(largest: u16) -> u16 {
     largest - (Short::LEN + TAG) as u16
+}
+
+/// The peer's management channel, bound to its session once there is one.
+pub(super) fn channel<'p>(peer: &'p mut Peer, signer: &Signer, boot: Boot) -> &'p mut Channel {
+    let session = peer.session.as_ref();
+    peer.mml.get_or_insert_with(|| {
+        let (nonce, end) = session.map_or((0, End::default()), |s| {
+            (s.nonces.0, End { identity: s.identity, boot: s.boot, nonce: s.nonces.1 })
+        });
+        Box::new(Channel::new(Context::new(signer, boot, nonce, end)))
+    })
 }
 
 #[inline]

@@ -19,6 +19,7 @@
 //! |---|---|
 //! | [`seal`] | keys, and what they seal |
 //! | [`sign`] | who a management message is from |
+//! | `rtt` | round trips and timeouts |
 //! | `replay` | each packet number once |
 //! | `local` | what the node asks of its link |
 //! | `outgoing` | turns, numbers, seals |
@@ -41,6 +42,7 @@ mod outgoing;
 mod peer;
 pub mod rcl;
 mod replay;
+mod rtt;
 pub mod seal;
 pub mod sign;
 pub mod status;
@@ -207,12 +209,19 @@ pub enum Output<'a> {
         /// What the platform said.
         code: Code,
     },
-    /// Management messages with these numbers were given up.
+    /// An ACK management message was given up.
     Undelivered {
         /// For this peer.
         node: NodeId,
         /// What [`Link::send_managed`] returned for it.
         number: u64,
+    },
+    /// NACK management messages from a peer are missing for good.
+    Gap {
+        /// From this peer.
+        node: NodeId,
+        /// Which.
+        gap: mml::Gap,
     },
 }
 

@@ -1,7 +1,7 @@
 //! The way out: peers get their turns, packets get number and seal.
 
+use super::mml::Channel;
 use super::peer::tag;
-use super::rcl::Connection;
 use super::status::Ticket;
 use super::{Link, Output, local, mml};
 use phalanx_core::{Buf, Code, Instant, NodeId, Sink};
@@ -63,15 +63,16 @@ impl Link {
                 break;
             }
             let config = local::rcl_config(&self.config, peer.largest);
-            let mut packet = Buf::new(Short::LEN, Connection::room(&config) + TAG);
-            let made = peer.rcl.as_mut().is_some_and(|c| c.transmit(now, &mut packet, &config, &mut self.counters.rcl))
-                || peer.mml.as_mut().is_some_and(|c| {
-                    let config = mml::Config { largest_plain: local::plain_length(peer.largest), ..self.config.mml };
-                    c.transmit(now, &mut packet, &self.signer, &config, &mut self.counters.mml)
-                });
-            if !made {
+            let made =
+                peer.rcl.as_mut().and_then(|c| c.transmit(now, Short::LEN, TAG, &config, &mut self.counters.rcl));
+            let Some(packet) = made.or_else(|| {
+                let config = mml::Config { largest_plain: local::plain_length(peer.largest), ..self.config.mml };
+                let mut packet = Buf::new(Short::LEN, Channel::room(&config) + TAG);
+                let mml = peer.mml.as_mut()?;
+                mml.transmit(now, &mut packet, &self.signer, &config, &mut self.counters.mml).then_some(packet)
+            }) else {
                 break;
-            }
+            };
             sent += 1;
             // What the injector refuses here is as good as lost: the layers above repeat it.
             let _ = self.transmit_plain(now, NodeId::new(slot, generation), packet, None, out);

@@ -10,7 +10,6 @@
 //! injector are the link's.
 
 mod receiver;
-mod rtt;
 mod sender;
 
 use phalanx_core::buf::Attachment;
@@ -176,7 +175,7 @@ impl Connection {
                 return Progress::default();
             }
         };
-        let sent = self.sender.on_ack(now, &header, config, sums);
+        let sent = self.sender.on_ack(now, &header, plain, config, sums);
         if header.ping {
             self.receiver.on_ping();
         }
@@ -207,31 +206,40 @@ impl Connection {
         self.sender.has_work() || self.receiver.ack_due()
     }
 
-    /// Appends the next packet to `out` (which holds nothing but head room); false when there is none to send.
-    pub(crate) fn transmit(&mut self, now: Instant, out: &mut Buf, config: &Config, sums: &mut Sums) -> bool {
+    /// The next packet to send, behind `head` bytes of head room and with `tail` bytes of room after it.
+    pub(crate) fn transmit(
+        &mut self,
+        now: Instant,
+        head: usize,
+        tail: usize,
+        config: &Config,
+        sums: &mut Sums,
+    ) -> Option<Buf> {
         let mut header = Header::default();
         let due = self.receiver.ack_due();
-        let frames = self.sender.transmit(now, &mut header, config, sums);
-        if frames.is_none() && !due && !header.ping {
-            self.sender.watch(now, config);
-            return false;
-        }
-        let words = if frames.is_some() { 1 } else { SACK_WORDS };
-        self.receiver.acknowledge(now, &mut header, words, config);
-        header.encode(out.vec_mut());
-        if let Some(frames) = frames {
-            out.extend(frames.bytes());
-            if let Some(a) = frames.attached() {
-                out.attach(Arc::clone(&a.snapshot), a.range.clone());
+        let Some(frames) = self.sender.transmit(now, &mut header, config, sums) else {
+            if !due && !header.ping {
+                self.sender.watch(now, config);
+                return None;
             }
+            let mut sack = [0; SACK_WORDS];
+            self.receiver.acknowledge(now, &mut header, &mut sack, config);
+            let mut packet = Buf::new(head, header.len() + tail);
+            header.encode(&sack[..usize::from(header.words)], packet.vec_mut());
+            rcl::finish(packet.bytes_mut());
+            return Some(packet);
+        };
+        // A full packet leaves room for one word.
+        let mut sack = [0; 1];
+        self.receiver.acknowledge(now, &mut header, &mut sack, config);
+        let mut packet = Buf::new(head, header.len() + frames.bytes().len() + tail);
+        header.encode(&sack[..usize::from(header.words)], packet.vec_mut());
+        packet.extend(frames.bytes());
+        if let Some(a) = frames.attached() {
+            packet.attach(Arc::clone(&a.snapshot), a.range.clone());
         }
-        rcl::finish(out.bytes_mut());
-        true
-    }
-
-    /// Bytes that the next packet may need behind its head room.
-    pub(crate) fn room(config: &Config) -> usize {
-        usize::from(config.largest_plain).max(Header::LEN + 8 * SACK_WORDS)
+        rcl::finish(packet.bytes_mut());
+        Some(packet)
     }
 
     /// When [`Connection::expire`] wants to be called.

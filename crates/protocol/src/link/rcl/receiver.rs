@@ -8,12 +8,14 @@ use super::{Config, Payload, Sums};
 use phalanx_core::buf::Attachment;
 use phalanx_core::{Buf, Fingerprint, Instant, Port, Snapshot};
 use phalanx_wire::Malformed;
-use phalanx_wire::rcl::{self, Beginning, Frame, Frames, Header, SACK_WORDS};
+use phalanx_wire::rcl::{self, Beginning, Frame, Frames, Header};
 use std::collections::VecDeque;
 use std::sync::Arc;
 
 /// So many packets may arrive before they are acknowledged without waiting for a message to go along.
 const ACK_EVERY: u32 = 2;
+/// An empty stash with room for more is given back.
+const KEPT_PACKETS: usize = 8;
 /// A reassembly buffer larger than this is given back after use.
 const KEPT_BUFFER: usize = 256 * 1024;
 
@@ -159,7 +161,7 @@ impl Receiver {
             self.finished |= early.fin;
             self.read(early.frames.bytes(), early.frames.attached(), config, sums, deliver);
         }
-        if self.stash.is_empty() {
+        if self.stash.is_empty() && self.stash.capacity() > KEPT_PACKETS {
             self.stash = VecDeque::new();
         }
     }
@@ -312,30 +314,28 @@ impl Receiver {
         }
     }
 
-    /// Puts the acknowledgement into a header that leaves now, with at most `words` words of selective ones.
+    /// Puts the acknowledgement into a header that leaves now, and as many selective words as `sack` has room for.
     #[inline]
-    pub(crate) fn acknowledge(&mut self, now: Instant, header: &mut Header, words: usize, config: &Config) {
+    pub(crate) fn acknowledge(&mut self, now: Instant, header: &mut Header, sack: &mut [u64], config: &Config) {
         header.ack = self.next as u32;
         let waiting = (self.next - self.delivered).min(u64::from(config.credit())) as u16;
         header.credit = config.credit() - waiting;
         header.delay_us = u16::try_from(now.since(self.newest_at).as_micros()).unwrap_or(u16::MAX);
         if self.early > 0 {
-            self.select(header, words.min(SACK_WORDS));
+            self.select(header, sack);
         }
         self.unacked = 0;
         self.ack_now = false;
         self.ack_at = Instant::NEVER;
     }
 
-    fn select(&self, header: &mut Header, words: usize) {
+    fn select(&self, header: &mut Header, sack: &mut [u64]) {
+        sack.fill(0);
         let first = (self.next + 1 - self.delivered) as usize;
         for (i, _) in self.stash.iter().skip(first).enumerate().filter(|(_, e)| e.is_some()) {
-            let word = i / 64;
-            if word >= words {
-                break;
-            }
-            header.sack[word] |= 1 << (i % 64);
-            header.words = header.words.max(word as u8 + 1);
+            let Some(word) = sack.get_mut(i / 64) else { break };
+            *word |= 1 << (i % 64);
+            header.words = (i / 64) as u8 + 1;
         }
     }
 

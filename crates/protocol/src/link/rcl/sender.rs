@@ -3,10 +3,10 @@
 //! A packet's frames are fixed when it is first sent; a retransmission is the same frames under a fresh seal with
 //! the newest acknowledgement. What may be sent is bounded by the peer's credit and by a congestion window.
 
-use super::rtt::Rtt;
 use super::{Config, Sums};
+use crate::link::rtt::Rtt;
 use phalanx_core::{Buf, Code, Duration, Fingerprint, Instant, Port, Snapshot};
-use phalanx_wire::rcl::{self, Beginning, Header, SACK_WORDS};
+use phalanx_wire::rcl::{self, Beginning, Header};
 use std::collections::VecDeque;
 use std::hash::Hash;
 use std::sync::Arc;
@@ -17,6 +17,10 @@ const REORDERING: u64 = 3;
 const FIRST_WINDOW: u32 = 32;
 /// The least that losses may shrink the window to.
 const LEAST_WINDOW: u32 = 8;
+/// An idle queue with room for more packets is given back.
+const KEPT: usize = 8;
+/// A packet begins with room for this much, and gets the rest when it is needed: most are small.
+const SMALL: usize = 450;
 /// No piece of a message is shorter, unless the message ends with it: the rest of the packet is padded.
 const LEAST_PIECE: usize = 32;
 
@@ -144,9 +148,8 @@ impl Sender {
         let capacity = config.frames();
         self.admit(now, message.len(), config)?;
         let whole = Beginning::overhead(true) + message.len();
-        let open = self.open.get_or_insert_with(|| Buf::new(0, capacity));
-        if open.bytes().len() + whole <= capacity {
-            let out = open.vec_mut();
+        if self.filled() + whole <= capacity {
+            let out = self.room_for(whole, capacity);
             rcl::put_frame(out, Some(Beginning { from, to, whole: None }), true, message.len());
             out.extend_from_slice(message);
             self.queued += whole;
@@ -174,12 +177,30 @@ impl Sender {
         Ok(())
     }
 
+    /// Bytes in the packet being filled.
+    #[inline]
+    fn filled(&self) -> usize {
+        self.open.as_ref().map_or(0, |open| open.bytes().len())
+    }
+
+    /// The packet being filled, with room for `more` bytes.
+    #[inline]
+    fn room_for(&mut self, more: usize, capacity: usize) -> &mut Vec<u8> {
+        let open = self.open.get_or_insert_with(|| Buf::new(0, if more <= SMALL { SMALL } else { capacity }));
+        if open.vec_mut().capacity() - open.bytes().len() < more {
+            let mut larger = Buf::new(0, capacity);
+            larger.extend(open.bytes());
+            *open = larger;
+        }
+        open.vec_mut()
+    }
+
     /// Cuts `message` over packets, each filled to the brim.
     fn push_pieces(&mut self, from: Port, to: Port, message: &[u8], capacity: usize) {
         let crc = rcl::message_crc(message);
         let (mut rest, mut begins) = (message, true);
         while begins || !rest.is_empty() {
-            let room = capacity - self.open.get_or_insert_with(|| Buf::new(0, capacity)).bytes().len();
+            let room = capacity - self.filled();
             let fits_whole = begins && rest.len() + Beginning::overhead(true) <= room;
             let overhead = if begins { Beginning::overhead(fits_whole) } else { rcl::CONTINUATION };
             let least = rest.len().min(LEAST_PIECE);
@@ -194,7 +215,7 @@ impl Sender {
             let ends = piece == rest.len();
             let beginning =
                 begins.then(|| Beginning { from, to, whole: (!ends).then_some((message.len() as u32, crc)) });
-            let out = self.open.as_mut().expect("made above").vec_mut();
+            let out = self.room_for(overhead + piece, capacity);
             rcl::put_frame(out, beginning, ends, piece);
             out.extend_from_slice(&rest[..piece]);
             self.queued += overhead + piece;
@@ -273,7 +294,7 @@ impl Sender {
             fin,
             resent: false,
             order: 0,
-            sent_at: Instant::ZERO,
+            sent_at: Instant::NEVER,
         });
     }
 
@@ -343,7 +364,14 @@ impl Sender {
     }
 
     /// The peer acknowledged.
-    pub(crate) fn on_ack(&mut self, now: Instant, header: &Header, config: &Config, sums: &mut Sums) -> Progress {
+    pub(crate) fn on_ack(
+        &mut self,
+        now: Instant,
+        header: &Header,
+        plain: &[u8],
+        config: &Config,
+        sums: &mut Sums,
+    ) -> Progress {
         let ack = expand(header.ack, self.base);
         if ack > self.next {
             sums.impossible_acks += 1;
@@ -362,7 +390,7 @@ impl Sender {
             self.base += 1;
         }
         if header.words > 0 {
-            acked += self.on_sack(ack, header, &mut sample);
+            acked += self.on_sack(ack, header.sack(plain), &mut sample);
         }
         if let Some(sent_at) = sample {
             let delay = Duration::from_micros(u64::from(header.delay_us)).min(config.ack_delay * 2);
@@ -377,16 +405,16 @@ impl Sender {
             }
             self.rearm(now, config);
         }
-        if self.is_idle() {
-            // Nothing to be seen: an idle connection holds no memory.
+        if self.is_idle() && self.packets.capacity() > KEPT {
+            // An idle connection holds next to no memory; a light one allocates nothing.
             self.packets = VecDeque::new();
         }
         self.progress(config)
     }
 
-    fn on_sack(&mut self, ack: u64, header: &Header, sample: &mut Option<Instant>) -> u32 {
+    fn on_sack(&mut self, ack: u64, words: impl Iterator<Item = u64>, sample: &mut Option<Instant>) -> u32 {
         let mut acked = 0;
-        for (w, &word) in header.sack.iter().take(usize::from(header.words).min(SACK_WORDS)).enumerate() {
+        for (w, word) in words.enumerate() {
             let mut bits = word;
             while bits != 0 {
                 let seq = ack + 1 + 64 * w as u64 + u64::from(bits.trailing_zeros());
