@@ -162,10 +162,10 @@ impl Udp {
         &self.wire.socket
     }
 
-    /// True when the kernel coalesces what it receives.
+    /// True when the kernel coalesces what it receives, which it does from the first bulk on.
     #[must_use]
     pub fn coalesces(&self) -> bool {
-        self.wire.gro
+        self.wire.coalesces()
     }
 }
 
@@ -244,6 +244,7 @@ impl Platform for Udp {
             count += self.hand_out(received, each);
             // Light traffic: nothing is behind it, and finding that out costs a call.
             if !self.busy && count == 1 && !self.look() {
+                self.adapt(count);
                 return Ok(count);
             }
         }
@@ -264,7 +265,7 @@ impl Platform for Udp {
                 break;
             }
         }
-        self.busy = count > 1;
+        self.adapt(count);
         self.group_looks += 1;
         if self.groups.wire.is_some() && (count == 0 || self.group_looks >= GROUP_LOOK_EVERY) {
             self.group_looks = 0;
@@ -436,6 +437,15 @@ impl Udp {
         true
     }
 
+    /// Learns from a batch: bulk wants coalescing, a lone datagram the plainest call (0.2 µs less).
+    #[inline]
+    fn adapt(&mut self, count: usize) {
+        self.busy = count > 1;
+        if self.busy && !self.wire.coalesces() {
+            self.wire.coalesce();
+        }
+    }
+
     /// Moves the socket's asynchronous errors to our trouble; true when there were any.
     #[cold]
     fn late_errors(&mut self) -> bool {
@@ -552,6 +562,18 @@ mod tests {
         let lengths: Vec<usize> = wait_for(&mut b, 11).iter().map(Vec::len).collect();
         assert_eq!(lengths, [[100; 10].as_slice(), &[40]].concat());
         assert_eq!(wait_for(&mut c, 1), [[11; 100]]);
+    }
+
+    /// CL-2: the first bulk makes the kernel coalesce, and nothing is lost over it.
+    #[test]
+    fn coalescing_begins_with_bulk() {
+        let (mut a, mut b) = (open(), open());
+        for _ in 0..20 {
+            (0..20).for_each(|_| a.send(b.local(), Buf::copy_of(&[1; 100]), None).unwrap());
+            a.flush(&mut |_, _| {});
+            assert_eq!(wait_for(&mut b, 20).len(), 20);
+        }
+        assert!(b.coalesces() && !a.coalesces());
     }
 
     /// CL-3: a driver that cannot cut runs costs one failure, and loses nothing.

@@ -5,12 +5,11 @@
 //! other side has said it too. So a connection that is closed on purpose loses nothing, and an end of stream without
 //! goodbye means that the peer died.
 
-use nix::errno::Errno;
+use crate::platform::LARGEST_DATAGRAM;
+use crate::platform::errno::code_of_io;
 use phalanx_core::{Buf, Code, Ring};
 use std::io::{self, IoSlice, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpStream};
-
-use crate::platform::LARGEST_DATAGRAM;
 
 /// Bytes of a frame's length.
 const HEAD: usize = 4;
@@ -314,9 +313,7 @@ fn announced(hello: &[u8]) -> Option<u16> {
 }
 
 fn lost(error: &io::Error) -> End {
-    End::Lost(
-        error.raw_os_error().map_or(Code::Unreachable, |raw| crate::platform::errno::code_of(Errno::from_raw(raw))),
-    )
+    End::Lost(code_of_io(error))
 }
 
 #[cfg(test)]

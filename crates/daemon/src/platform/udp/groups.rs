@@ -112,7 +112,8 @@ impl Groups {
             IpAddr::V4(_) => IpAddr::V4(Ipv4Addr::UNSPECIFIED),
             IpAddr::V6(_) => IpAddr::V6(Ipv6Addr::UNSPECIFIED),
         };
-        let wire = Wire::bind((any, self.port).into(), true)?;
+        let mut wire = Wire::bind((any, self.port).into(), true)?;
+        wire.coalesce();
         // Else we would hear the groups that any other process of this host has joined.
         let socket = SockRef::from(&wire.socket);
         match self.interface {
