@@ -36,10 +36,14 @@
 //! ```
 
 mod barrier;
+mod befall;
+mod calendar;
 mod check;
+mod director;
 mod disk;
 mod event;
 mod fault;
+mod fetch;
 pub mod heartbeat;
 mod io;
 mod latency;

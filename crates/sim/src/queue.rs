@@ -12,6 +12,8 @@
 //! Far timers beside dense traffic cost two moves of a key. Memory follows the pending events: a slot gives its
 //! room back once it held many.
 
+use crate::calendar::{KEPT, Key, Level};
+use crate::fetch::fetch;
 use phalanx_core::Instant;
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -31,16 +33,6 @@ pub struct Event<T> {
     pub what: T,
 }
 
-/// Where an event stands in the order, and where it lies in the slab.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-struct Key {
-    at: u64,
-    /// Causer and its count in one comparison.
-    order: u64,
-    to: u32,
-    slot: u32,
-}
-
 /// Width of the finest slots: 2⁸ ns.
 const FINEST: u32 = 8;
 /// Slots of each level as a power of two, from the finest up.
@@ -49,8 +41,6 @@ const LEVELS: [u32; 3] = [12, 10, 10];
 const BATCH: usize = 64;
 /// How far ahead of the reader the slab is fetched.
 const AHEAD: usize = 12;
-/// Keys that a slot keeps room for when it is emptied.
-const KEPT: usize = 64;
 
 /// Pending events in the order of (time, causer, causer's count, receiver).
 pub struct Queue<T> {
@@ -276,78 +266,6 @@ impl<T> Queue<T> {
         }
         true
     }
-}
-
-/// One level of the calendar: a ring of slots and a bit for each that holds something.
-struct Level {
-    /// Width of a slot, as a power of two of nanoseconds.
-    shift: u32,
-    /// Width of the whole level, likewise.
-    span: u32,
-    slots: Vec<Vec<Key>>,
-    occupied: Vec<u64>,
-    /// A bit for each word of `occupied`.
-    summary: u64,
-}
-
-impl Level {
-    fn new(shift: u32, bits: u32) -> Self {
-        let slots = 1usize << bits;
-        Self { shift, span: shift + bits, slots: vec![Vec::new(); slots], occupied: vec![0; slots / 64], summary: 0 }
-    }
-
-    #[inline]
-    fn insert(&mut self, key: Key) {
-        let slot = (key.at >> self.shift) as usize & (self.slots.len() - 1);
-        self.slots[slot].push(key);
-        self.occupied[slot / 64] |= 1 << (slot % 64);
-        self.summary |= 1 << (slot / 64);
-    }
-
-    #[inline]
-    fn first(&self) -> Option<usize> {
-        if self.summary == 0 {
-            return None;
-        }
-        let word = self.summary.trailing_zeros() as usize;
-        Some(word * 64 + self.occupied[word].trailing_zeros() as usize)
-    }
-
-    fn empty_into(&mut self, slot: usize, keys: &mut Vec<Key>) {
-        let from = &mut self.slots[slot];
-        if keys.is_empty() && from.len() > KEPT {
-            std::mem::swap(keys, from);
-        } else {
-            keys.append(from);
-        }
-        if from.capacity() > KEPT {
-            *from = Vec::new();
-        }
-        let word = slot / 64;
-        self.occupied[word] &= !(1 << (slot % 64));
-        if self.occupied[word] == 0 {
-            self.summary &= !(1 << word);
-        }
-    }
-}
-
-/// Asks the processor for `items[i]`, which may lie across two cache lines.
-#[inline]
-#[allow(unsafe_code)]
-pub(crate) fn fetch<T>(items: &[T], i: usize) {
-    #[cfg(target_arch = "x86_64")]
-    if let Some(item) = items.get(i) {
-        use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
-        let place = std::ptr::from_ref(item).cast::<i8>();
-        // SAFETY: a prefetch changes no state and faults on no address; both addresses are inside `items`.
-        // Measured: without it the race against `BinaryHeap` loses about a third of its lead.
-        unsafe {
-            _mm_prefetch(place, _MM_HINT_T0);
-            _mm_prefetch(place.wrapping_add(size_of::<T>() - 1), _MM_HINT_T0);
-        }
-    }
-    #[cfg(not(target_arch = "x86_64"))]
-    let _ = (items, i);
 }
 
 #[cfg(test)]
