@@ -142,6 +142,6 @@ mod tests {
         receiver.set_nonblocking(true).unwrap();
         let rang = receiver.recv(&mut [0; 1]).is_ok();
         // A test machine may stop us for longer than the deadline was ahead: then ringing was right.
-        assert!(!rang || clock.now() > Instant::ZERO + Duration::from_millis(60));
+        assert!(!rang || clock.now() > Instant::ZERO + Duration::from_millis(55));
     }
 }
