@@ -98,7 +98,7 @@ impl<N> Io<N> {
 
     /// Sends a stream's signal. Loss is TCP's business and only a cut stops it: then it is tried again.
     pub(crate) fn signal(&mut self, world: &World, meta: &mut Meta, at: Instant, me: u32, to: u32, signal: Signal) {
-        if !world.cut(me, to) {
+        if !world.blocked(me, to) {
             let under_way = world.latency(me, to, &mut meta.chance);
             self.cause(meta, me, at + under_way, to, What::Signal(signal));
         } else if signal.tries < RESENDS {
@@ -126,11 +126,19 @@ impl<N> Io<N> {
     /// Sends a datagram for a group to the shards where members may be, this one included.
     pub(crate) fn cast(&mut self, world: &World, at: Instant, from: u32, number: u32, group: Group, packet: Buf) {
         let around = world.topology.around(world.topology.segment(from), group.ttl);
-        for shard in 0..self.outbox.len() as u32 {
-            let (first, last) = (shard * self.each, (shard + 1).saturating_mul(self.each).min(world.nodes) - 1);
-            if world.topology.segment(last) >= *around.start() && world.topology.segment(first) <= *around.end() {
-                self.post(Event { at, from, number, to: first, what: What::Cast(group, packet.clone()) });
+        let each = self.each;
+        let mut firsts = (0..self.outbox.len() as u32)
+            .map(|shard| (shard * each, (shard + 1).saturating_mul(each).min(world.nodes) - 1))
+            .filter(|&(first, last)| {
+                world.topology.segment(last) >= *around.start() && world.topology.segment(first) <= *around.end()
+            })
+            .map(|(first, _)| first)
+            .peekable();
+        while let Some(to) = firsts.next() {
+            if firsts.peek().is_none() {
+                return self.post(Event { at, from, number, to, what: What::Cast(group, packet) });
             }
+            self.post(Event { at, from, number, to, what: What::Cast(group, packet.clone()) });
         }
     }
 

@@ -139,7 +139,9 @@ impl Latency {
                 let Some(last) = sorted.len().checked_sub(1) else {
                     return bad("an empirical distribution needs at least one measurement");
                 };
-                nanos(sorted[0])?;
+                for &us in &sorted {
+                    nanos(us)?;
+                }
                 table(0.0, |i| {
                     let place = i as f64 / f64::from(1u32 << CELLS) * last as f64;
                     let below = sorted[place as usize];
@@ -226,6 +228,7 @@ mod tests {
             Latency::Fixed { us: f64::NAN },
             Latency::Uniform { min_us: 2.0, max_us: 1.0 },
             Latency::Empirical { us: vec![] },
+            Latency::Empirical { us: vec![1.0, f64::NAN] },
         ] {
             assert!(bad.compile().is_err(), "{bad:?}");
         }

@@ -4,6 +4,17 @@
 //! same seed gives the same run, to the byte, in each process and on any number of threads. [`Network`] says what
 //! lies between the nodes, [`Fault`] what befalls them, [`Checker`] what must hold while it does and after.
 //!
+//! | file | idea |
+//! |---|---|
+//! | [`queue`], `calendar`, `fetch` | pending events, in one order |
+//! | `process` | what runs on a node, and what it may ask for |
+//! | `network`, `latency`, `topology`, `partition` | what lies between nodes |
+//! | `event`, `node`, `io`, `shard` | events, and what they do to nodes |
+//! | `fault`, `befall`, `disk` | what goes wrong |
+//! | `sim`, `director`, `barrier` | windows, and what happens between them |
+//! | `check`, `stats` | what must hold, and what was counted |
+//! | [`race`], [`heartbeat`] | the engine's speed, for the lab |
+//!
 //! ```
 //! use phalanx_core::{Addr, Buf, Duration, Instant};
 //! use phalanx_sim::{Ctx, Fault, Process, Setup, Sim};

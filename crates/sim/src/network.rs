@@ -222,6 +222,11 @@ impl World {
         !self.partitions.is_empty() && self.partitions.iter().any(|p| p.stops(from, to))
     }
 
+    /// True when nothing gets from `from` to `to`: a partition, or no way at all.
+    pub(crate) fn blocked(&self, from: u32, to: u32) -> bool {
+        self.cut(from, to) || self.distance(from, to) == 0
+    }
+
     /// TTL distance between the segments of two nodes; 0 when there is no way.
     #[inline]
     pub(crate) fn distance(&self, from: u32, to: u32) -> u32 {

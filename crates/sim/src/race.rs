@@ -123,3 +123,16 @@ impl Ord for Ordered {
         self.key().cmp(&other.key())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The figures are the lab's business; here both sides must have run the same race.
+    #[test]
+    fn both_sides_take_the_same_events() {
+        let (ours, heap) = queue(1, 5_000, 50_000, USUAL);
+        assert_eq!((ours.events, ours.checksum), (heap.events, heap.checksum));
+        assert_ne!(queue(2, 5_000, 50_000, USUAL).0.checksum, ours.checksum);
+    }
+}

@@ -197,7 +197,7 @@ impl<P: Process> Shard<P> {
     fn refuse(&mut self, world: &World, at: Instant, from: u32, to: u32, stage: Stage) {
         self.io.stats.drop(Drop::DeadProcess);
         let meta = &mut self.nodes[(to - self.io.first) as usize].meta;
-        if stage == Stage::Unicast && !world.cut(to, from) {
+        if stage == Stage::Unicast && !world.blocked(to, from) {
             let under_way = world.latency(to, from, &mut meta.chance);
             self.io.cause(meta, to, at + under_way, from, What::Refused);
         }

@@ -156,7 +156,9 @@ fn a_matrix_says_who_reaches_whom() {
     }
     sim.command(0, Do::Cast(1, 8, 10));
     sim.command(0, Do::Send(4, 10));
+    sim.command(0, Do::Open(4));
     sim.run_until(ms(5));
+    assert_eq!(sim.notes().iter().filter(|n| matches!(n.2, support::Saw::Stream(..))).count(), 0);
     assert_eq!(heard(&sim, ms(1)).into_iter().map(|h| h.1).collect::<Vec<_>>(), [1, 2, 3]);
     assert_eq!(sim.stats().dropped(Drop::NoRoute), 1);
 }
