@@ -120,7 +120,7 @@ impl Link {
         S: for<'a> Sink<Output<'a>>,
     {
         let Some(peer) = self.peers.get_mut(node.slot(), node.generation()) else { return };
-        let config = local::rcl_config(&self.config, peer.largest);
+        let config = local::rcl_config(&self.config, peer);
         let rcl = peer.rcl.get_or_insert_with(|| Box::new(Connection::new(now, &config)));
         let progress = rcl.receive(now, plain, attached, &config, &mut self.counters.rcl, &mut |from, to, payload| {
             out.push(Output::Message { from: Endpoint { node, port: from }, to, payload });
@@ -161,7 +161,7 @@ impl Link {
         let Some((generation, peer)) = self.peers.at_mut(slot) else { return };
         let node = NodeId::new(slot, generation);
         if peer.session.is_some() {
-            let config = local::rcl_config(&self.config, peer.largest);
+            let config = local::rcl_config(&self.config, peer);
             let mut expired = match &mut peer.rcl {
                 Some(rcl) if rcl.deadline() <= now => rcl.expire(now, &config, &mut self.counters.rcl),
                 _ => Ok(()),

@@ -30,7 +30,8 @@ impl Link {
     }
 
     pub(super) fn insert_peer(&mut self, addr: Addr, largest: u16, dialed: bool) -> Option<NodeId> {
-        let (slot, generation) = self.peers.insert(Peer::new(addr, largest, dialed))?;
+        let credit = self.config.rcl.credit_for(plain_length(largest));
+        let (slot, generation) = self.peers.insert(Peer::new(addr, largest, credit, dialed))?;
         self.by_addr.insert(addr, slot as u32);
         Some(NodeId::new(slot, generation))
     }
@@ -113,7 +114,7 @@ impl Link {
             self.tap.allocate(now)?;
         }
         let peer = self.peers.get_mut(node.slot(), node.generation()).ok_or(Code::InvalidEndpoint)?;
-        let config = rcl_config(&self.config, peer.largest);
+        let config = rcl_config(&self.config, peer);
         let rcl = peer.rcl.get_or_insert_with(|| Box::new(Connection::new(now, &config)));
         act(rcl, &config)?;
         self.wake(now, node.slot());
@@ -163,7 +164,7 @@ impl Link {
         S: for<'a> Sink<Output<'a>>,
     {
         let peer = self.peers.get_mut(node.slot(), node.generation()).ok_or(Code::InvalidEndpoint)?;
-        let config = rcl_config(&self.config, peer.largest);
+        let config = rcl_config(&self.config, peer);
         if let Some(rcl) = &mut peer.rcl {
             rcl.release(&config, &mut self.counters.rcl, &mut |from, to, payload| {
                 out.push(Output::Message { from: Endpoint { node, port: from }, to, payload });
@@ -207,6 +208,6 @@ pub(super) fn channel<'p>(peer: &'p mut Peer, signer: &Signer, boot: Boot) -> &'
 }
 
 #[inline]
-pub(super) fn rcl_config(config: &Config, largest: u16) -> rcl::Config {
-    rcl::Config { largest_plain: plain_length(largest), ..config.rcl }
+pub(super) fn rcl_config(config: &Config, peer: &Peer) -> rcl::Config {
+    rcl::Config { largest_plain: plain_length(peer.largest), credit: peer.credit, ..config.rcl }
 }

@@ -15,6 +15,21 @@ const TURN: usize = 64;
 const BURST: usize = 256;
 
 impl Link {
+    /// True when packets wait for [`Link::transmit`].
+    #[must_use]
+    #[inline]
+    pub fn has_packets(&self) -> bool {
+        !self.ready.is_empty()
+    }
+
+    /// Sends what waits, without letting any other timer act: for a driver that has a message to get out at once.
+    pub fn transmit<S>(&mut self, now: Instant, out: &mut S)
+    where
+        S: for<'a> Sink<Output<'a>>,
+    {
+        self.transmit_ready(now, out);
+    }
+
     /// A peer has something to do: it gets its turn to send, a handshake, or its timer.
     #[inline]
     pub(super) fn wake(&mut self, now: Instant, slot: usize) {
@@ -62,7 +77,7 @@ impl Link {
             if peer.session.is_none() {
                 break;
             }
-            let config = local::rcl_config(&self.config, peer.largest);
+            let config = local::rcl_config(&self.config, peer);
             let made =
                 peer.rcl.as_mut().and_then(|c| c.transmit(now, Short::LEN, TAG, &config, &mut self.counters.rcl));
             let Some(packet) = made.or_else(|| {

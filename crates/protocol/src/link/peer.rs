@@ -16,6 +16,8 @@ pub(crate) struct Peer {
     pub(crate) addr: Addr,
     /// Bytes a datagram to it may have.
     pub(crate) largest: u16,
+    /// Packets of that size it may have under way to us.
+    pub(crate) credit: u16,
     /// We asked for it; otherwise it called us and is forgotten when its handshake fails.
     pub(crate) dialed: bool,
     /// It is in the queue of peers that have packets to send.
@@ -62,10 +64,11 @@ pub(crate) struct Attempt {
 }
 
 impl Peer {
-    pub(crate) fn new(addr: Addr, largest: u16, dialed: bool) -> Self {
+    pub(crate) fn new(addr: Addr, largest: u16, credit: u16, dialed: bool) -> Self {
         Self {
             addr,
             largest,
+            credit,
             dialed,
             queued: false,
             session: None,

@@ -25,6 +25,8 @@ use std::sync::Arc;
 pub struct Config {
     /// The most bytes of a packet inside the seal.
     pub(crate) largest_plain: u16,
+    /// Packets a peer may have under way to us.
+    pub(crate) credit: u16,
     /// The largest message.
     pub largest_message: u32,
     /// Bytes waiting or unacknowledged for each peer; past it `send` is refused.
@@ -43,6 +45,7 @@ impl Default for Config {
     fn default() -> Self {
         Self {
             largest_plain: 1400,
+            credit: 749,
             largest_message: 16 << 20,
             send_buffer: 4 << 20,
             receive_buffer: 1 << 20,
@@ -59,9 +62,9 @@ impl Config {
         usize::from(self.largest_plain) - Header::WITH_WORD
     }
 
-    /// Packets a peer may have under way to us.
-    pub(crate) fn credit(&self) -> u16 {
-        (self.receive_buffer / u32::from(self.largest_plain)).clamp(32, 64 * SACK_WORDS as u32) as u16
+    /// Packets of `largest_plain` bytes that fit into the receive buffer, within what acknowledgements can name.
+    pub(crate) fn credit_for(&self, largest_plain: u16) -> u16 {
+        (self.receive_buffer / u32::from(largest_plain)).clamp(32, 64 * SACK_WORDS as u32) as u16
     }
 }
 
@@ -118,7 +121,7 @@ pub(crate) struct Connection {
 impl Connection {
     pub(crate) fn new(now: Instant, config: &Config) -> Self {
         // Until its first acknowledgement the peer is trusted with as much as we take ourselves.
-        Self { sender: Sender::new(now, config.credit()), receiver: Receiver::new(), closed: false }
+        Self { sender: Sender::new(now, config.credit), receiver: Receiver::new(), closed: false }
     }
 
     /// Takes a message for the peer. A refused one changes nothing.

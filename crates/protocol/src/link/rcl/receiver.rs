@@ -103,7 +103,7 @@ impl Receiver {
             self.ack_now = true;
             return;
         }
-        if seq >= self.delivered + u64::from(config.credit()) {
+        if seq >= self.delivered + u64::from(config.credit) {
             sums.beyond_credit += 1;
             self.ack_now = true;
             return;
@@ -318,8 +318,8 @@ impl Receiver {
     #[inline]
     pub(crate) fn acknowledge(&mut self, now: Instant, header: &mut Header, sack: &mut [u64], config: &Config) {
         header.ack = self.next as u32;
-        let waiting = (self.next - self.delivered).min(u64::from(config.credit())) as u16;
-        header.credit = config.credit() - waiting;
+        let waiting = (self.next - self.delivered).min(u64::from(config.credit)) as u16;
+        header.credit = config.credit - waiting;
         header.delay_us = u16::try_from(now.since(self.newest_at).as_micros()).unwrap_or(u16::MAX);
         if self.early > 0 {
             self.select(header, sack);

@@ -470,7 +470,7 @@ impl Sender {
                 self.window += 1;
             }
         }
-        self.window = self.window.min(u32::from(config.credit()) * 2);
+        self.window = self.window.min(u32::from(config.credit) * 2);
     }
 
     fn find_losses(&mut self) {

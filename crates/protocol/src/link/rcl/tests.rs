@@ -119,7 +119,7 @@ impl Pair {
 }
 
 fn small() -> Config {
-    Config { largest_plain: 200, receive_buffer: 200 * 40, ..Config::default() }
+    Config { largest_plain: 200, credit: 40, ..Config::default() }
 }
 
 #[test]
@@ -210,7 +210,7 @@ fn credit_stops_a_sender_whose_receiver_holds() {
         }
     }
     assert!(pair.received(1).is_empty());
-    assert!(pair.packets < 200, "{} packets against a credit of {}", pair.packets, pair.config.credit());
+    assert!(pair.packets < 200, "{} packets against a credit of {}", pair.packets, pair.config.credit);
     let got = &mut pair.got[1];
     pair.ends[1].release(&pair.config, &mut pair.sums[1], &mut |f, t, p| {
         let Payload::Bytes(b) = p else { panic!() };
