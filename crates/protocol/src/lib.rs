@@ -1,1 +1,3 @@
-//! Placeholder.
+//! The protocol machines of Phalanx, a folder each.
+
+pub mod order;
