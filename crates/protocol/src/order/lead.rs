@@ -149,6 +149,10 @@ impl Order {
     }
 
     pub(super) fn settle_leader(&mut self, now: Instant, out: &mut impl Out) {
+        // What the application saw before a restart is ordered, and a leader's log holds all that is. Without this
+        // a full group that restarts could neither drop entries nor hand a state over before its barrier is
+        // ordered, and not order the barrier before that.
+        self.order_up_to(self.delivered, out);
         self.admit_own(now);
         self.order_by_majority(out);
         // The application may have saved meanwhile, and what is ordered has left the outbox.

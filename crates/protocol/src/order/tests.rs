@@ -69,6 +69,9 @@ fn settle(net: &mut Net, seed: u64) {
             return;
         }
     }
+    for h in &net.hosts {
+        eprintln!("{:#?}", h.order);
+    }
     panic!("seed {seed}: not settled: {outcome:?}");
 }
 
