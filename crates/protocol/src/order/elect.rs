@@ -4,8 +4,9 @@
 //! disk. Any two majorities share a member, so a ballot has one leader, and that has everything that was ordered.
 //!
 //! Before it stands, a member asks for a *trial* vote, which changes nobody's ballot and is refused while a leader is
-//! heard. 004 §6.1, CM-3: a member that cannot hear a leader whom the others hear would plead for ever. The one
-//! that refuses it and hears both sides takes the lead itself after [`PLEAS`] of them: it reaches everybody.
+//! heard. 004 §6.1, CM-3: a member that cannot hear a leader whom the others hear, or is not heard by it, would plead
+//! for ever. The one that refuses it and hears both sides takes the lead itself after [`PLEAS`] of them: it reaches
+//! everybody.
 
 use super::disk::Promise;
 use super::follow::Following;
@@ -179,5 +180,122 @@ impl Order {
     fn is_as_complete(&self, last: Place) -> bool {
         let ours = self.log.last();
         (last.ballot, last.index) >= (ours.ballot, ours.index)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::net::{Collected, Owned};
+    use super::super::wire::{Entries, push_entry};
+    use super::super::{Config, Input, Origin, Seat};
+    use super::*;
+    use phalanx_core::{Machine, Rng};
+
+    const NOW: Instant = Instant(1_000);
+
+    fn member(records: &[Vec<u8>]) -> Order {
+        let seat = Seat { me: Member(0), members: 3, epoch: 1, boot: 1 };
+        Order::recover(Config::default(), seat, 0, records, Rng::new(1, 0), NOW).unwrap()
+    }
+
+    fn bytes(packet: Packet<'_>) -> Vec<u8> {
+        let mut bytes = vec![];
+        packet.encode(1, &mut bytes);
+        bytes
+    }
+
+    fn receive(order: &mut Order, from: u8, packet: Packet<'_>) -> Vec<Owned> {
+        let mut out = Collected::default();
+        order.handle(NOW, Input::Received { from: Member(from), packet: &bytes(packet) }, &mut out);
+        out.0
+    }
+
+    fn persisted(order: &mut Order, token: u64) -> Vec<Owned> {
+        let mut out = Collected::default();
+        order.handle(NOW, Input::Persisted { token }, &mut out);
+        out.0
+    }
+
+    fn answer(ballot: u64, granted: bool) -> Vec<u8> {
+        bytes(Packet::Answer { ballot, asked: ballot, trial: false, granted })
+    }
+
+    /// MM-3: a vote is told after it is on disk, once in a ballot, and a restart does not forget it.
+    #[test]
+    fn a_vote_is_durable_before_it_is_told() {
+        let mut order = member(&[]);
+        let ask = Packet::Ask { ballot: 4, trial: false, last: Place::default() };
+        let [Owned::Persist(token, false, record)] = &receive(&mut order, 1, ask)[..] else {
+            panic!("not just a write")
+        };
+        assert_eq!(receive(&mut order, 2, ask), [Owned::Send(Member(2), answer(4, false))], "one vote in a ballot");
+        assert_eq!(persisted(&mut order, *token), [Owned::Send(Member(1), answer(4, true))]);
+        assert_eq!(receive(&mut order, 1, ask), [Owned::Send(Member(1), answer(4, true))], "asked again, told again");
+
+        let mut restarted = member(std::slice::from_ref(record));
+        assert_eq!(receive(&mut restarted, 2, ask), [Owned::Send(Member(2), answer(4, false))]);
+        assert_eq!(receive(&mut restarted, 1, ask), [Owned::Send(Member(1), answer(4, true))]);
+    }
+
+    /// MM-3: an earlier leader's entry on a majority is not ordered before our own barrier is: a log that ends with
+    /// a later ballot could still win over it.
+    #[test]
+    fn an_inherited_entry_is_ordered_with_the_barrier_only() {
+        let mut order = member(&[]);
+        let mut entry = bytes(Packet::Append {
+            ballot: 1,
+            round: 0,
+            prev: Place::default(),
+            commit: 0,
+            prompt: false,
+            idle: false,
+            heard: true,
+            entries: Entries::default(),
+        });
+        let list_at = entry.len() - 2;
+        let origin = Some(Origin { member: Member(2), boot: 1, seq: 0 });
+        push_entry(&mut entry, list_at, EntryView { ballot: 1, origin, message: b"inherited" });
+        let mut out = Collected::default();
+        order.handle(NOW, Input::Received { from: Member(2), packet: &entry }, &mut out);
+        assert!(matches!(out.0[..], [Owned::Persist(0, ..)]), "nothing is acknowledged before it is durable");
+        assert!(matches!(persisted(&mut order, 0)[..], [Owned::Send(Member(2), _)]));
+
+        // The leader falls silent; member 1 grants first the trial, then the vote in ballot 2.
+        order.expire(order.deadline(), &mut Collected::default());
+        receive(&mut order, 1, Packet::Answer { ballot: 1, asked: 2, trial: true, granted: true });
+        assert_eq!(persisted(&mut order, 1).len(), 2, "both others are asked once our own vote is durable");
+        receive(&mut order, 1, Packet::Answer { ballot: 2, asked: 2, trial: false, granted: true });
+        assert_eq!(order.leader(), Some(Member(0)));
+        persisted(&mut order, 2);
+        let ack = |durable| Packet::Ack { ballot: 2, round: 0, matched: true, have: durable, durable, commit: 0 };
+        let delivers = |o: &Owned| matches!(o, Owned::Deliver(1, ..));
+        assert!(!receive(&mut order, 1, ack(1)).iter().any(delivers), "it may still lose");
+        assert!(receive(&mut order, 1, ack(2)).iter().any(delivers));
+    }
+
+    /// MM-2: what is no packet of this group changes nothing and is counted.
+    #[test]
+    fn strangers_and_noise_change_nothing() {
+        let mut order = member(&[]);
+        let before = order.clone();
+        let mut other_epoch = vec![];
+        Packet::Ask { ballot: 9, trial: false, last: Place::default() }.encode(2, &mut other_epoch);
+        let ours = bytes(Packet::Ask { ballot: 9, trial: false, last: Place::default() });
+        for (from, packet) in [(1, &other_epoch[..]), (0, &ours[..]), (3, &ours[..]), (1, &ours[..9])] {
+            let mut out = Collected::default();
+            order.handle(NOW, Input::Received { from: Member(from), packet }, &mut out);
+            assert_eq!(out.0, []);
+        }
+        assert_eq!((order.counters().foreign, order.counters().malformed), (3, 1));
+        order.counters = before.counters;
+        assert_eq!(order, before);
+    }
+
+    #[test]
+    fn a_message_past_the_bound_is_refused() {
+        let (mut order, mut out) = (member(&[]), Collected::default());
+        let message = vec![0; super::super::MESSAGE_BOUND + 1];
+        order.handle(NOW, Input::Submitted { message: &message }, &mut out);
+        assert_eq!(out.0, [Owned::Refused]);
     }
 }

@@ -62,8 +62,8 @@ impl Following {
 
 impl Order {
     pub(super) fn on_append(&mut self, now: Instant, from: Member, packet: Packet<'_>, out: &mut impl Out) {
-        let Packet::Append { ballot, round, prev, commit, prompt, idle, entries } = packet else { return };
-        if !self.hear_leader(now, from, (ballot, round), idle, out) {
+        let Packet::Append { ballot, round, prev, commit, prompt, idle, heard, entries } = packet else { return };
+        if !self.hear_leader(now, from, (ballot, round), (idle, heard), out) {
             return;
         }
         if let Some(have) = self.mismatch(prev.index, prev.ballot) {
@@ -108,7 +108,7 @@ impl Order {
         (ballot, round, first): (u64, u32, u64),
         out: &mut impl Out,
     ) {
-        if !self.hear_leader(now, from, (ballot, round), false, out) {
+        if !self.hear_leader(now, from, (ballot, round), (false, true), out) {
             return;
         }
         if self.commit + 1 >= first {
@@ -158,7 +158,7 @@ impl Order {
         now: Instant,
         from: Member,
         (ballot, round): (u64, u32),
-        idle: bool,
+        (idle, heard): (bool, bool),
         out: &mut impl Out,
     ) -> bool {
         if ballot < self.promise.ballot {
@@ -177,7 +177,10 @@ impl Order {
                 return false;
             }
         }
-        self.election_at = now + silence;
+        // A leader that does not hear us serves us as little as one that we do not hear.
+        if heard {
+            self.election_at = now + silence;
+        }
         self.resume(out);
         true
     }

@@ -19,9 +19,31 @@ struct Peer {
     told: u64,
     round: u32,
     flight: Flight,
-    heard: Instant,
+    /// The first question that it has not answered, and when it counts as gone for that.
+    asked_at: Instant,
+    gone_at: Instant,
     /// It needs a sign of life, now.
     poke: bool,
+}
+
+impl Peer {
+    /// True unless it owes an answer for too long.
+    fn is_live(&self, now: Instant) -> bool {
+        now < self.gone_at
+    }
+
+    /// A packet that wants an answer leaves. When all is idle the next one leaves a beacon later, and then they follow
+    /// quickly, so a lost packet or two make nobody gone.
+    fn ask(&mut self, now: Instant, idle: bool, config: &Config) {
+        if self.asked_at == Instant::NEVER {
+            self.asked_at = now;
+            self.gone_at = now + config.patience * 2 + if idle { config.beacon } else { Duration::ZERO };
+        }
+    }
+
+    fn answered(&mut self) {
+        (self.asked_at, self.gone_at) = (Instant::NEVER, Instant::NEVER);
+    }
 }
 
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -31,23 +53,32 @@ pub(super) struct Leading {
     first: u64,
     /// Followers were told to expect beacons only.
     idle: bool,
-    /// Since when they are expected to answer quickly.
-    busy_from: Instant,
     pub(super) beat_at: Instant,
 }
 
 impl Leading {
     pub(super) fn new(now: Instant, next: u64, config: &Config) -> Self {
-        let peer =
-            Peer { next, durable: 0, commit: 0, told: 0, round: 0, flight: Flight::default(), heard: now, poke: false };
-        Self { peers: [peer; MEMBERS_BOUND], first: next, idle: false, busy_from: now, beat_at: now + config.heartbeat }
+        let peer = Peer {
+            next,
+            durable: 0,
+            commit: 0,
+            told: 0,
+            round: 0,
+            flight: Flight::default(),
+            asked_at: Instant::NEVER,
+            gone_at: Instant::NEVER,
+            poke: false,
+        };
+        Self { peers: [peer; MEMBERS_BOUND], first: next, idle: false, beat_at: now + config.heartbeat }
     }
 
     /// Something is under way: followers answer quickly from now on.
     pub(super) fn wake(&mut self, now: Instant, config: &Config) {
         if std::mem::replace(&mut self.idle, false) {
-            self.busy_from = now;
             self.beat_at = self.beat_at.min(now + config.heartbeat);
+            for peer in self.peers.iter_mut().filter(|p| p.asked_at != Instant::NEVER) {
+                peer.gone_at = peer.gone_at.min(now + config.patience * 2);
+            }
         }
     }
 
@@ -60,19 +91,13 @@ impl Leading {
         &mut self.peers[usize::from(member.0)]
     }
 
-    /// True when the peer answered lately.
-    fn is_live(&self, peer: &Peer, now: Instant, config: &Config) -> bool {
-        let silence = config.patience * 2 + if self.idle { config.beacon * 2 } else { Duration::ZERO };
-        now.since(peer.heard.max(self.busy_from)) < silence
-    }
-
     pub(super) fn fingerprint(&self, print: &mut Fingerprint) {
         print.add(&(self.first, self.idle));
-        print.instant(self.busy_from);
         print.instant(self.beat_at);
         for p in &self.peers {
             print.add(&(p.next, p.durable, p.commit, p.told, p.round, p.flight, p.poke));
-            print.instant(p.heard);
+            print.instant(p.asked_at);
+            print.instant(p.gone_at);
         }
     }
 }
@@ -89,7 +114,7 @@ impl Order {
             return;
         }
         let peer = leading.peer(from);
-        peer.heard = now;
+        peer.answered();
         if matched {
             if have.max(durable) > last {
                 self.counters.contradictions += 1;
@@ -131,20 +156,21 @@ impl Order {
         let all_here = commit == last && self.disk.through() == last;
         let majority = self.majority();
         let Role::Leader(leading) = &mut self.role else { return };
-        let is_live = |p: &Peer| leading.is_live(p, now, &self.config);
         let others = || (0..members).filter(|&m| m != me).map(|m| &leading.peers[m]);
-        if others().filter(|p| is_live(p)).count() + 1 < majority {
+        if others().filter(|p| p.is_live(now)).count() + 1 < majority {
             self.step_into(now, self.promise.ballot, None);
             return self.stall(out);
         }
-        let idle = all_here && others().all(|p| !is_live(p) || (p.durable == last && p.commit == commit));
+        let is_slow = |p: &Peer| p.asked_at != Instant::NEVER && now.since(p.asked_at) >= self.config.patience;
+        let is_done = |p: &Peer| p.durable == last && p.commit == commit && !is_slow(p);
+        let idle = all_here && others().all(|p| !p.is_live(now) || is_done(p));
         if !idle {
             leading.wake(now, &self.config);
         }
         leading.idle = idle;
         leading.beat_at = now + if idle { self.config.beacon } else { self.config.heartbeat };
         for to in self.peers() {
-            self.send_append(to, true, false, out);
+            self.send_append(now, to, true, false, out);
         }
     }
 
@@ -162,11 +188,11 @@ impl Order {
                 let Role::Leader(leading) = &self.role else { return };
                 let peer = &leading.peers[usize::from(to.0)];
                 let more = peer.next <= last && peer.next > self.log.base().index && !peer.flight.is_full();
-                let news = peer.told < self.commit && leading.is_live(peer, now, &self.config);
+                let news = peer.told < self.commit && peer.is_live(now);
                 if !more && !news && !peer.poke {
                     break;
                 }
-                self.send_append(to, peer.poke, more, out);
+                self.send_append(now, to, peer.poke, more, out);
             }
         }
     }
@@ -190,10 +216,14 @@ impl Order {
     }
 
     /// Sends what comes next for `to`: entries when `more`, else a sign of life.
-    fn send_append(&mut self, to: Member, prompt: bool, more: bool, out: &mut impl Out) {
+    fn send_append(&mut self, now: Instant, to: Member, prompt: bool, more: bool, out: &mut impl Out) {
         let Role::Leader(leading) = &mut self.role else { return };
         let (ballot, idle) = (self.promise.ballot, leading.idle);
         let peer = leading.peer(to);
+        let heard = peer.is_live(now);
+        if prompt {
+            peer.ask(now, idle, &self.config);
+        }
         peer.poke = false;
         peer.told = self.commit;
         let round = peer.round;
@@ -203,7 +233,7 @@ impl Order {
         };
         let prev = Place { index: peer.next - 1, ballot: before };
         let (commit, entries) = (self.commit, Entries::default());
-        Packet::Append { ballot, round, prev, commit, prompt, idle, entries }
+        Packet::Append { ballot, round, prev, commit, prompt, idle, heard, entries }
             .encode(self.seat.epoch, &mut self.scratch);
         if more {
             let list_at = self.scratch.len() - 2;

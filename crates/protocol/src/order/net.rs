@@ -73,7 +73,8 @@ pub(super) struct Net {
 }
 
 /// Outputs that outlive the call.
-enum Owned {
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(super) enum Owned {
     Send(Member, Vec<u8>),
     Persist(u64, bool, Vec<u8>),
     Deliver(u64, Origin, Vec<u8>),
@@ -84,7 +85,7 @@ enum Owned {
 }
 
 #[derive(Default)]
-struct Collected(Vec<Owned>);
+pub(super) struct Collected(pub(super) Vec<Owned>);
 
 impl<'a> Sink<Output<'a>> for Collected {
     fn push(&mut self, item: Output<'a>) {
@@ -170,9 +171,7 @@ impl Net {
     }
 
     pub(super) fn restart(&mut self, m: Member) {
-        let (now, config, n, seed) = (self.now, self.config, self.hosts.len().max(3) as u8, self.seed);
-        let members = self.cut.len() as u8;
-        debug_assert!(n >= members.min(3));
+        let (now, config, members, seed) = (self.now, self.config, self.cut.len() as u8, self.seed);
         let host = self.host_mut(m);
         if host.order.is_some() {
             return;

@@ -38,6 +38,8 @@ pub enum Packet<'a> {
         prompt: bool,
         /// Nothing is under way: the next word may take a whole beacon interval.
         idle: bool,
+        /// The leader hears the member's answers.
+        heard: bool,
         /// The entries.
         entries: Entries<'a>,
     },
@@ -157,6 +159,7 @@ impl<'a> Packet<'a> {
                 commit: r.u64()?,
                 prompt: r.flag()?,
                 idle: r.flag()?,
+                heard: r.flag()?,
                 entries: r.packed_entries()?,
             },
             1 => Self::Ack {
@@ -191,12 +194,12 @@ impl<'a> Packet<'a> {
         out.extend_from_slice(&[VERSION, kind]);
         out.extend_from_slice(&epoch.to_le_bytes());
         match *self {
-            Self::Append { ballot, round, prev, commit, prompt, idle, entries } => {
+            Self::Append { ballot, round, prev, commit, prompt, idle, heard, entries } => {
                 put_u64(out, ballot);
                 out.extend_from_slice(&round.to_le_bytes());
                 put_place(out, prev);
                 put_u64(out, commit);
-                out.extend_from_slice(&[u8::from(prompt), u8::from(idle)]);
+                out.extend_from_slice(&[u8::from(prompt), u8::from(idle), u8::from(heard)]);
                 out.extend_from_slice(&entries.count.to_le_bytes());
                 out.extend_from_slice(entries.bytes);
             }
@@ -461,7 +464,7 @@ mod tests {
             let entries = Reader(&entries).packed_entries().unwrap();
             prop_assert!(entries.iter().eq(items.iter().map(view)) && entries.len() == items.len());
             round_trip(epoch, Packet::Append {
-                ballot: n[0], round, prev: place, commit: n[3], prompt: yes, idle: no, entries,
+                ballot: n[0], round, prev: place, commit: n[3], prompt: yes, idle: no, heard: yes, entries,
             });
             let messages = Reader(&messages).packed_messages().unwrap();
             prop_assert!(messages.iter().eq(items.iter().map(|i| &i.2[..])) && messages.len() == items.len());
@@ -480,6 +483,7 @@ mod tests {
             commit: 7,
             prompt: true,
             idle: false,
+            heard: true,
             entries: Entries::default(),
         }
         .encode(5, &mut bytes);
@@ -491,7 +495,7 @@ mod tests {
             1, 0, 5, 0, 0, 0,
             3, 0, 0, 0, 0, 0, 0, 0,  1, 0, 0, 0,
             8, 0, 0, 0, 0, 0, 0, 0,  2, 0, 0, 0, 0, 0, 0, 0,
-            7, 0, 0, 0, 0, 0, 0, 0,  1, 0,  1, 0,
+            7, 0, 0, 0, 0, 0, 0, 0,  1, 0, 1,  1, 0,
             3, 0, 0, 0, 0, 0, 0, 0,  2,  9, 0, 0, 0, 0, 0, 0, 0,  4, 0, 0, 0, 0, 0, 0, 0,
             2, 0, 0, 0,  b'h', b'i',
         ]);
