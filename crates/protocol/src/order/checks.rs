@@ -90,7 +90,7 @@ impl Checks {
 
     /// After healing: each member, with the boot it is in, has everything, and nothing of these boots is missing.
     pub(super) fn complete(&self, boots: &[u64]) -> Result<(), Violation> {
-        for (&origin, _) in &self.submitted {
+        for &origin in self.submitted.keys() {
             if boots[usize::from(origin.member.0)] == origin.boot && !self.index_of.contains_key(&origin) {
                 return Err(Violation::Lost { origin });
             }

@@ -291,6 +291,68 @@ mod tests {
         assert_eq!(order, before);
     }
 
+    /// MM-3: a message may be delivered before it is durable here, so after a restart the log may hold another one in
+    /// its place. The leader's replaces it, and is not delivered again.
+    #[test]
+    fn what_was_delivered_but_not_durable_is_fetched_again() {
+        let (mut promise, mut log) = (Promise::default(), super::super::Log::new(9, 999));
+        let origin = |seq| Some(Origin { member: Member(2), boot: 1, seq });
+        log.push(EntryView { ballot: 1, origin: origin(0), message: b"stale" });
+        let mut record = vec![];
+        promise.ballot = 1;
+        super::super::Disk::new(promise, 0).issue(1, promise, &log, 999, &mut record);
+        let seat = Seat { me: Member(0), members: 3, epoch: 1, boot: 2 };
+        let mut order = Order::recover(Config::default(), seat, 1, [record], Rng::new(1, 0), NOW).unwrap();
+        assert_eq!((order.ordered_up_to(), order.mark()), (0, None));
+
+        let (prev, entries) = (Place::default(), Entries::default());
+        let head =
+            Packet::Append { ballot: 2, round: 0, prev, commit: 2, prompt: false, idle: false, heard: true, entries };
+        let mut packet = bytes(head);
+        let list_at = packet.len() - 2;
+        push_entry(&mut packet, list_at, EntryView { ballot: 2, origin: origin(0), message: b"true" });
+        push_entry(&mut packet, list_at, EntryView { ballot: 2, origin: origin(1), message: b"next" });
+        let mut out = Collected::default();
+        order.handle(NOW, Input::Received { from: Member(1), packet: &packet }, &mut out);
+        let delivered: Vec<_> = out.0.iter().filter(|o| matches!(o, Owned::Deliver(..))).collect();
+        assert_eq!(delivered, [&Owned::Deliver(2, origin(1).unwrap(), b"next".to_vec())]);
+        assert_eq!((order.counters().contradictions, order.mark().unwrap().place.index), (0, 2));
+    }
+
+    /// Peers cannot cause errors: well-formed nonsense from both of them, in any role, and every invariant holds.
+    #[test]
+    fn lying_peers_break_no_invariant() {
+        for seed in 0..300 {
+            let (mut order, mut rng) = (member(&[]), Rng::new(seed, 3));
+            for _ in 0..200 {
+                let mut n = || rng.below(6);
+                let (round, prev, entries) = (0, Place { index: n(), ballot: n() }, Entries::default());
+                let (yes, no, ballot, commit) = (n() > 2, n() > 4, n(), n());
+                let mut packet = bytes(match n() {
+                    0 | 1 => Packet::Append { ballot, round, prev, commit, prompt: yes, idle: no, heard: yes, entries },
+                    2 => Packet::Ack { ballot, round, matched: yes, have: n(), durable: n(), commit },
+                    3 => Packet::Gone { ballot, round, first: n() },
+                    4 => Packet::Ask { ballot, trial: no, last: prev },
+                    _ => Packet::Answer { ballot, asked: n(), trial: no, granted: true },
+                });
+                if packet[1] == 0 {
+                    let list_at = packet.len() - 2;
+                    for _ in 0..n() {
+                        let origin = Some(Origin { member: Member(n() as u8), boot: n(), seq: n() });
+                        push_entry(&mut packet, list_at, EntryView { ballot: n(), origin, message: b"?" });
+                    }
+                }
+                let (from, token, out) = (Member(1 + (n() % 2) as u8), n(), &mut Collected::default());
+                order.handle(NOW, Input::Received { from, packet: &packet }, out);
+                order.handle(NOW, Input::Persisted { token }, out);
+                if yes && no {
+                    order.expire(order.deadline(), out);
+                    order.handle(NOW, Input::Submitted { message: b"!" }, out);
+                }
+            }
+        }
+    }
+
     #[test]
     fn a_message_past_the_bound_is_refused() {
         let (mut order, mut out) = (member(&[]), Collected::default());

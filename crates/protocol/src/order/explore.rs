@@ -12,12 +12,14 @@ const DEPTH: usize = 7;
 const WALKS: u64 = 4_000;
 const WALK_STEPS: usize = 120;
 
+/// Records that are there, and writes under way with their tokens.
+type Disk = (Vec<Vec<u8>>, Vec<(u64, Vec<u8>)>);
+
 #[derive(Clone)]
 struct Group {
     now: Instant,
     members: [Order; 3],
-    /// Records on disk, and those under way.
-    disks: [(Vec<Vec<u8>>, Vec<(u64, Vec<u8>)>); 3],
+    disks: [Disk; 3],
     packets: Vec<(Member, Member, Vec<u8>)>,
     /// What was delivered anywhere, ever.
     history: BTreeMap<u64, Origin>,
@@ -117,22 +119,19 @@ impl Group {
                 m
             }
         };
+        let mut agreed = true;
         for output in out.0 {
             match output {
                 Owned::Send(to, packet) => self.packets.push((Member(m), to, packet)),
                 Owned::Persist(token, _, record) => self.disks[usize::from(m)].1.push((token, record)),
-                Owned::Deliver(index, origin, _) => {
-                    if *self.history.entry(index).or_insert(origin) != origin {
-                        return false;
-                    }
-                }
+                Owned::Deliver(index, origin, _) => agreed &= *self.history.entry(index).or_insert(origin) == origin,
                 _ => {}
             }
         }
         // The network is a set: a packet that is there twice could only arrive twice.
         self.packets.sort_unstable();
         self.packets.dedup();
-        self.history.values().collect::<std::collections::BTreeSet<_>>().len() == self.history.len()
+        agreed && self.history.values().collect::<std::collections::BTreeSet<_>>().len() == self.history.len()
     }
 
     fn print(&self) -> u64 {

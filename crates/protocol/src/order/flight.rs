@@ -16,6 +16,10 @@ impl Flight {
         self.len == IN_FLIGHT
     }
 
+    pub(super) fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
     /// A packet left whose last item is `end`.
     pub(super) fn push(&mut self, end: u64) {
         debug_assert!(!self.is_full());

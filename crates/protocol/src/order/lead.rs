@@ -19,6 +19,8 @@ struct Peer {
     told: u64,
     round: u32,
     flight: Flight,
+    /// It refused a packet: until one fits, a single one is under way.
+    probing: bool,
     /// The first question that it has not answered, and when it counts as gone for that.
     asked_at: Instant,
     gone_at: Instant,
@@ -65,6 +67,7 @@ impl Leading {
             told: 0,
             round: 0,
             flight: Flight::default(),
+            probing: false,
             asked_at: Instant::NEVER,
             gone_at: Instant::NEVER,
             poke: false,
@@ -95,7 +98,7 @@ impl Leading {
         print.add(&(self.first, self.idle));
         print.instant(self.beat_at);
         for p in &self.peers {
-            print.add(&(p.next, p.durable, p.commit, p.told, p.round, p.flight, p.poke));
+            print.add(&(p.next, p.durable, p.commit, p.told, p.round, p.flight, p.probing, p.poke));
             print.instant(p.asked_at);
             print.instant(p.gone_at);
         }
@@ -124,10 +127,12 @@ impl Order {
             peer.commit = peer.commit.max(commit);
             peer.next = peer.next.max(have + 1);
             peer.flight.arrived(have);
+            peer.probing &= !peer.flight.is_empty();
         } else if round == peer.round {
             peer.round = peer.round.wrapping_add(1);
             peer.next = have.saturating_add(1).clamp(peer.durable + 1, last + 1);
             peer.flight.clear();
+            peer.probing = true;
         }
     }
 
@@ -187,7 +192,8 @@ impl Order {
             loop {
                 let Role::Leader(leading) = &self.role else { return };
                 let peer = &leading.peers[usize::from(to.0)];
-                let more = peer.next <= last && peer.next > self.log.base().index && !peer.flight.is_full();
+                let has_window = if peer.probing { peer.flight.is_empty() } else { !peer.flight.is_full() };
+                let more = peer.next <= last && peer.next > self.log.base().index && has_window;
                 let news = peer.told < self.commit && peer.is_live(now);
                 if !more && !news && !peer.poke {
                     break;

@@ -50,7 +50,7 @@ use log::Log;
 use outbox::Outbox;
 use phalanx_core::{Duration, Fingerprint, Instant, Machine, Rng, Sink};
 use thiserror::Error;
-use wire::{MESSAGE_BOUND, Malformed, Packet};
+use wire::{ENTRY_HEAD, MESSAGE_BOUND, Malformed, Packet};
 
 /// Most members of a group.
 pub const MEMBERS_BOUND: usize = 7;
@@ -127,6 +127,14 @@ pub struct Config {
     pub outbox: usize,
 }
 
+impl Config {
+    /// Longest message that is taken: an eighth of the log, so that a log that has dropped what it may takes it.
+    #[must_use]
+    pub fn message_bound(&self) -> usize {
+        MESSAGE_BOUND.min((self.log_bytes / 8).saturating_sub(ENTRY_HEAD))
+    }
+}
+
 impl Default for Config {
     fn default() -> Self {
         Self {
@@ -185,7 +193,8 @@ pub enum Output<'a> {
         /// Its bytes.
         packet: &'a [u8],
     },
-    /// Append `record` to the durable records and answer `Persisted`.
+    /// Append `record` to the durable records and answer `Persisted`. A restart reads them in this order; one that was
+    /// not confirmed may be missing, but none may be torn.
     Persist {
         /// To name it in the answer.
         token: u64,
@@ -228,7 +237,7 @@ pub enum Output<'a> {
 /// Why a message was not taken. Nothing has changed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Refusal {
-    /// Longer than [`MESSAGE_BOUND`]: split it.
+    /// Longer than [`Config::message_bound`]: split it.
     TooLong,
     /// [`Config::outbox`] messages wait to be ordered: submit again after the next `Deliver`.
     Full,
@@ -492,7 +501,7 @@ impl Machine for Order {
 
 impl Order {
     fn on_submitted(&mut self, now: Instant, message: &[u8], out: &mut impl Out) {
-        if message.len() > MESSAGE_BOUND {
+        if message.len() > self.config.message_bound() {
             return out.push(Output::Refused { reason: Refusal::TooLong });
         }
         let Some(seq) = self.outbox.push(message) else {

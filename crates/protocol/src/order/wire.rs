@@ -15,6 +15,8 @@ pub const MESSAGE_BOUND: usize = 48 * 1024;
 pub const PACKET_BOUND: usize = 64 * 1024;
 /// Most items in one packet's list.
 pub const ITEMS_BOUND: usize = 1024;
+/// Largest number in a packet or record: whatever a peer says, adding one to it overflows nothing.
+pub const NUMBER_BOUND: u64 = 1 << 62;
 /// Bytes of an entry beside its message.
 pub(super) const ENTRY_HEAD: usize = 8 + 1 + 8 + 8 + 4;
 
@@ -341,8 +343,10 @@ impl<'a> Reader<'a> {
         self.array().map(u32::from_le_bytes)
     }
 
+    /// Ballots, indexes, boots and counts alike.
     pub(super) fn u64(&mut self) -> Result<u64, Malformed> {
-        self.array().map(u64::from_le_bytes)
+        let n = u64::from_le_bytes(self.array()?);
+        if n > NUMBER_BOUND { Err(Malformed::Value) } else { Ok(n) }
     }
 
     pub(super) fn flag(&mut self) -> Result<bool, Malformed> {
@@ -426,8 +430,8 @@ mod tests {
 
     fn entry() -> impl Strategy<Value = Parts> {
         (
-            any::<u64>(),
-            prop::option::of((0u8..7, any::<u64>(), any::<u64>())),
+            0..=NUMBER_BOUND,
+            prop::option::of((0u8..7, 0..=NUMBER_BOUND, 0..=NUMBER_BOUND)),
             prop::collection::vec(any::<u8>(), 0..40),
         )
     }
@@ -447,7 +451,7 @@ mod tests {
         #![proptest_config(ProptestConfig::with_cases(64))]
         #[test]
         fn what_is_written_is_read(
-            epoch: u32, n: [u64; 6], round: u32, flags: [bool; 2],
+            epoch: u32, n in prop::array::uniform6(0..=NUMBER_BOUND), round: u32, flags: [bool; 2],
             items in prop::collection::vec(entry(), 0..6),
         ) {
             let (place, [yes, no]) = (Place { index: n[1], ballot: n[2] }, flags);
@@ -535,5 +539,8 @@ mod tests {
         assert_eq!(Packet::decode(&vec![1; PACKET_BOUND + 1]), Err(Malformed::Length));
         assert_eq!(Packet::decode(&[2, 0, 0, 0, 0, 0]), Err(Malformed::Version));
         assert_eq!(Packet::decode(&[1, 6, 0, 0, 0, 0]), Err(Malformed::Value));
+        huge.clear();
+        Packet::Gone { ballot: NUMBER_BOUND + 1, round: 0, first: 0 }.encode(0, &mut huge);
+        assert_eq!(Packet::decode(&huge), Err(Malformed::Value));
     }
 }
