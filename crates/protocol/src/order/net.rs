@@ -284,7 +284,9 @@ impl Net {
             }
             Event::State { to, life, from } => {
                 let Some(mark) = self.host(from).order.as_ref().and_then(Order::mark) else { return Ok(()) };
-                if self.host(to).order.is_none() || self.host(to).boot != life {
+                // A paused process installs nothing; it will ask again.
+                let host = self.host(to);
+                if host.order.is_none() || host.boot != life || host.paused_until > self.now {
                     return Ok(());
                 }
                 let index = mark.place.index;
