@@ -123,10 +123,10 @@ impl Order {
         }
     }
 
-    /// Another member's state was installed: the log begins anew behind it.
+    /// The application has the state up to `mark`: the log begins anew behind it.
     pub(super) fn on_restored(&mut self, now: Instant, mark: Mark, _: &mut impl Out) {
         let index = mark.place.index;
-        if index <= self.commit || index < self.delivered || matches!(self.role, Role::Leader(_)) {
+        if index <= self.commit || matches!(self.role, Role::Leader(_)) {
             return;
         }
         // Follow no leader from before the state was taken: its log need not hold it.
@@ -135,7 +135,8 @@ impl Order {
         self.log.restart_behind(mark.place, mark.expected);
         self.disk.restarted();
         self.ordered = mark.expected;
-        (self.commit, self.delivered, self.saved) = (index, index, index);
+        // After a restart our application may be ahead of the mark: then only the log needed it.
+        (self.commit, self.delivered, self.saved) = (index, self.delivered.max(index), self.saved.max(index));
         self.outbox.ordered(self.ordered.seen(self.own(0)));
     }
 

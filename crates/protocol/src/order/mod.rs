@@ -176,7 +176,7 @@ pub enum Input<'a> {
         /// The index.
         up_to: u64,
     },
-    /// Another member's state was installed and is safe, in answer to `NeedSnapshot`.
+    /// The application's state holds all up to `mark` and is safe, in answer to `NeedSnapshot`.
     Restored {
         /// What [`Order::mark`] said at the other member when the state was taken.
         mark: Mark,
@@ -226,8 +226,9 @@ pub enum Output<'a> {
     Stalled,
     /// A majority is there again.
     Resumed,
-    /// This member fell behind the others' logs: fetch the state of `from`'s application and its mark, install it,
-    /// then say `Restored`. Repeated until that happens.
+    /// This member fell behind the others' logs: fetch the mark and the state of `from`'s application. Install the
+    /// state unless the one here reaches as far as the mark, make it safe, then say `Restored`. Repeated until that
+    /// happens.
     NeedSnapshot {
         /// Who has it.
         from: Member,

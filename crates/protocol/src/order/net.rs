@@ -289,12 +289,11 @@ impl Net {
                 if host.order.is_none() || host.boot != life || host.paused_until > self.now {
                     return Ok(());
                 }
-                let index = mark.place.index;
-                if index < self.checks.position(to) || index <= self.order(to).ordered_up_to() {
-                    return Ok(());
+                let index = mark.place.index.max(self.checks.position(to));
+                if mark.place.index > self.order(to).ordered_up_to() {
+                    self.checks.placed(to, index);
+                    (self.host_mut(to).saved, self.host_mut(to).restored) = (index, self.host(to).restored + 1);
                 }
-                self.checks.placed(to, index);
-                (self.host_mut(to).saved, self.host_mut(to).restored) = (index, self.host(to).restored + 1);
                 self.drive(to, |o, now, out| o.handle(now, Input::Restored { mark }, out), None)
             }
         }

@@ -72,7 +72,8 @@ fn settle(net: &mut Net, seed: u64) {
 #[test]
 fn members_agree_whatever_happens_and_go_on_after_healing() {
     let (mut messages, mut restored, mut refused) = (0, 0, 0);
-    for seed in 0..2_000 {
+    // Once in 100,000 seeds a group restarted with its applications ahead of a leader that had dropped entries.
+    for seed in (0..2_000).chain([95_329]) {
         let mut net = chaos(seed, 3);
         settle(&mut net, seed);
         messages += net.checks.messages();
