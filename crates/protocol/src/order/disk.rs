@@ -13,7 +13,7 @@
 
 use super::log::{Expected, Log};
 use super::wire::{Malformed, Reader, VERSION, put_entry, put_place, put_u64, put_vote};
-use super::{MEMBERS_BOUND, Member, Place};
+use super::{Member, Place};
 use phalanx_core::{Fingerprint, Instant};
 use std::collections::VecDeque;
 
@@ -104,10 +104,7 @@ impl Disk {
         put_vote(out, promise.vote);
         put_place(out, Place { index: behind, ballot: log.ballot_at(behind).unwrap_or_default() });
         if replaces {
-            for &(boot, next) in log.at_base().pairs() {
-                put_u64(out, boot);
-                put_u64(out, next);
-            }
+            log.at_base().encode(out);
         }
         put_u64(out, log.last_index() - behind);
         for entry in log.from(behind + 1) {
@@ -190,13 +187,10 @@ pub(super) fn replay(record: &[u8], epoch: u32, promise: &mut Promise, log: &mut
     }
     let behind = r.place()?;
     if replaces {
-        let mut pairs = [(0, 0); MEMBERS_BOUND];
-        for pair in &mut pairs {
-            *pair = (r.u64()?, r.u64()?);
-        }
+        let expected = Expected::decode(&mut r)?;
         // The very same entries follow in this record: nothing of the old log is worth keeping.
         log.restart_behind(Place { index: behind.index, ballot: u64::MAX }, Expected::default());
-        log.restart_behind(behind, Expected::from_pairs(pairs));
+        log.restart_behind(behind, expected);
     } else if log.ballot_at(behind.index) == Some(behind.ballot) {
         let (base, expected) = (log.base().index, *log.at_base());
         log.truncate(behind.index, base, &expected);

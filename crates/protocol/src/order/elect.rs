@@ -356,7 +356,7 @@ mod tests {
     #[test]
     fn a_message_past_the_bound_is_refused() {
         let (mut order, mut out) = (member(&[]), Collected::default());
-        let message = vec![0; super::super::MESSAGE_BOUND + 1];
+        let message = vec![0; super::super::wire::MESSAGE_BOUND + 1];
         order.handle(NOW, Input::Submitted { message: &message }, &mut out);
         assert_eq!(out.0, [Owned::Refused]);
     }

@@ -3,7 +3,7 @@
 //! Bounded in entries and bytes. The policy of a full log: entries go from its front once they are ordered, saved
 //! by the application and on disk; when none may go, new messages are refused, and their origin keeps them.
 
-use super::wire::{ENTRY_HEAD, EntryView};
+use super::wire::{ENTRY_HEAD, EntryView, Malformed, Reader, put_u64};
 use super::{MEMBERS_BOUND, Origin, Place};
 use phalanx_core::{Buf, Fingerprint};
 use std::collections::VecDeque;
@@ -40,12 +40,19 @@ impl Expected {
         }
     }
 
-    pub(super) fn pairs(&self) -> &[(u64, u64); MEMBERS_BOUND] {
-        &self.0
+    pub(super) fn encode(&self, out: &mut Vec<u8>) {
+        for &(boot, next) in &self.0 {
+            put_u64(out, boot);
+            put_u64(out, next);
+        }
     }
 
-    pub(super) fn from_pairs(pairs: [(u64, u64); MEMBERS_BOUND]) -> Self {
-        Self(pairs)
+    pub(super) fn decode(r: &mut Reader<'_>) -> Result<Self, Malformed> {
+        let mut pairs = [(0, 0); MEMBERS_BOUND];
+        for pair in &mut pairs {
+            *pair = (r.u64()?, r.u64()?);
+        }
+        Ok(Self(pairs))
     }
 }
 

@@ -92,6 +92,19 @@ fn five_members_agree_too() {
     }
 }
 
+#[test]
+fn groups_of_any_odd_size_order() {
+    for members in [1, 3, 5, 7] {
+        let mut net = Net::new(members, Config::default(), Weather::FAIR, 14);
+        net.run_for(ms(2_000)).unwrap();
+        for m in net.members() {
+            net.submit(m).unwrap();
+        }
+        settle(&mut net, 14);
+        assert_eq!(net.deliveries.len(), usize::from(members).pow(2));
+    }
+}
+
 /// CM-1: with at most one member faulty at a time the others go on, through the fault.
 #[test]
 fn one_faulty_member_stops_nobody() {
