@@ -33,6 +33,8 @@ struct Write {
     promise: Promise,
     through: u64,
     replaces: bool,
+    /// Holds all that was not durable when it was issued: it stands for the writes before it.
+    afresh: bool,
     done: bool,
 }
 
@@ -48,6 +50,8 @@ pub(super) struct Disk {
     issued_through: u64,
     /// The log began anew, or holds more records than it is worth: the next record replaces.
     replace: bool,
+    /// Writes were given up: the next record begins afresh.
+    afresh: bool,
     /// Bytes of records since the last one that replaced.
     grown: usize,
     /// When the first write is given up.
@@ -64,6 +68,7 @@ impl Disk {
             issued: promise,
             issued_through: through,
             replace: false,
+            afresh: false,
             grown: 0,
             retry_at: Instant::NEVER,
         }
@@ -111,10 +116,10 @@ impl Disk {
             put_entry(out, entry.view());
         }
         self.grown = if replaces { 0 } else { self.grown + out.len() };
-        let token = self.next_token;
+        let (token, afresh) = (self.next_token, std::mem::take(&mut self.afresh));
         self.next_token += 1;
         (self.issued, self.issued_through) = (promise, log.last_index());
-        self.writes.push_back(Write { token, promise, through: log.last_index(), replaces, done: false });
+        self.writes.push_back(Write { token, promise, through: log.last_index(), replaces, afresh, done: false });
         (token, replaces)
     }
 
@@ -124,6 +129,9 @@ impl Disk {
             return false;
         };
         write.done = true;
+        if let Some(at) = self.writes.iter().rposition(|w| w.afresh && w.done) {
+            self.writes.drain(..at);
+        }
         let mut progress = false;
         while self.writes.front().is_some_and(|w| w.done) {
             let Some(write) = self.writes.pop_front() else { break };
@@ -135,9 +143,11 @@ impl Disk {
         progress
     }
 
-    /// Forgets what is under way: it will be issued again.
+    /// Issues again what is under way. The first write stays valid, so that a disk slower than our patience gets
+    /// there too.
     pub(super) fn give_up(&mut self) {
-        self.writes.clear();
+        self.writes.truncate(1);
+        self.afresh = true;
         (self.issued, self.issued_through) = (self.durable, self.durable_through);
     }
 
@@ -163,10 +173,10 @@ impl Disk {
 
     pub(super) fn fingerprint(&self, print: &mut Fingerprint) {
         print.instant(self.retry_at);
-        print.add(&(self.durable, self.durable_through, self.issued, self.issued_through, self.replace));
+        print.add(&(self.durable, self.durable_through, self.issued, self.issued_through, self.replace, self.afresh));
         // Tokens by age: how many were used before makes no difference to what follows.
         for w in &self.writes {
-            print.add(&(self.next_token - w.token, w.promise, w.through, w.replaces, w.done));
+            print.add(&(self.next_token - w.token, w.promise, w.through, w.replaces, w.afresh, w.done));
         }
     }
 }
@@ -278,8 +288,10 @@ mod tests {
         assert_eq!(disk.through(), 0);
         disk.give_up();
         let (token, record) = issue(&mut disk, Promise { ballot: 2, vote: None }, &log);
-        assert!(!disk.confirm(0), "given up: a late word about it proves nothing now");
-        assert!(disk.confirm(token));
+        assert!(!disk.confirm(1) && !disk.confirm(2), "given up");
+        let mut late = disk.clone();
+        assert!(late.confirm(0) && late.through() == 1, "a late word about the first counts, up to where it was cut");
+        assert!(disk.confirm(token) && disk.is_quiet(), "what begins afresh stands for the first");
         assert_eq!((disk.through(), replayed(&[&record]).1), (3, log));
     }
 

@@ -51,7 +51,7 @@ use log::Log;
 use outbox::Outbox;
 use phalanx_core::{Duration, Fingerprint, Instant, Machine, Rng, Sink};
 pub use terms::{Config, Counters, MEMBERS_BOUND, Mark, Member, Origin, Place, Refusal, Seat, StartError};
-use wire::Packet;
+use wire::{ENTRY_HEAD, PACKET_BOUND, Packet};
 
 /// What has happened.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -216,7 +216,7 @@ impl Order {
     }
 
     fn start(
-        config: Config,
+        mut config: Config,
         seat: Seat,
         promise: Promise,
         log: Log,
@@ -226,6 +226,7 @@ impl Order {
     ) -> Self {
         let n = usize::from(seat.members);
         assert!(n % 2 == 1 && n <= MEMBERS_BOUND && seat.me.0 < seat.members, "no such seat: {seat:?}");
+        config.batch_bytes = config.batch_bytes.min(PACKET_BOUND - ENTRY_HEAD);
         let election_at = now + config.patience + Duration(rng.below(config.jitter.0));
         Self {
             config,

@@ -316,6 +316,20 @@ fn what_is_submitted_together_travels_together() {
     assert!(net.packets - before < 100, "{} packets for 1000 messages", net.packets - before);
 }
 
+/// Disks that take longer than anybody's patience make ordering slow, not impossible.
+#[test]
+fn slow_disks_get_there() {
+    let mut net = elected(15);
+    net.weather.disk = (ms(1_700), ms(1_700));
+    let leader = net.leader().unwrap();
+    for _ in 0..3 {
+        net.submit(leader).unwrap();
+        net.run_for(ms(300)).unwrap();
+    }
+    net.run_for(ms(6_000)).unwrap();
+    assert_eq!(net.deliveries.len(), 9);
+}
+
 #[test]
 fn a_full_outbox_refuses_the_newest_and_keeps_the_rest() {
     let mut net = elected(12);
