@@ -236,7 +236,7 @@ fn a_leader_heard_by_one_peer_only_is_replaced_by_the_one_who_hears_all() {
         net.submit(a).unwrap();
         for n in 0..60 {
             net.run_for(ms(100)).unwrap();
-            if n == 0 || (busy && n < 50) {
+            if n == 0 || (busy && n < 59) {
                 net.submit(leader).unwrap();
             }
         }
