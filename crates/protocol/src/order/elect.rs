@@ -86,7 +86,6 @@ impl Order {
         from: Member,
         ballot: u64,
         (asked, trial, granted): (u64, bool, bool),
-        _: &mut impl Out,
     ) {
         if ballot > self.promise.ballot {
             return self.step_into(now, ballot, None);

@@ -124,7 +124,7 @@ impl Order {
     }
 
     /// The application has the state up to `mark`: the log begins anew behind it.
-    pub(super) fn on_restored(&mut self, now: Instant, mark: Mark, _: &mut impl Out) {
+    pub(super) fn on_restored(&mut self, now: Instant, mark: Mark) {
         let index = mark.place.index;
         if index <= self.commit || matches!(self.role, Role::Leader(_)) {
             return;

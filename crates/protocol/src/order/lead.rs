@@ -186,7 +186,6 @@ impl Order {
         self.order_up_to(self.delivered, out);
         self.admit_own(now);
         self.order_by_majority(out);
-        // The application may have saved meanwhile, and what is ordered has left the outbox.
         let last = self.log.last_index();
         for to in self.peers() {
             loop {

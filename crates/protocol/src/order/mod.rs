@@ -307,7 +307,7 @@ impl Machine for Order {
             Input::Received { from, packet } => self.on_received(now, from, packet, out),
             Input::Persisted { token } => self.on_persisted(now, token),
             Input::Saved { up_to } => self.saved = self.saved.max(up_to.min(self.delivered)),
-            Input::Restored { mark } => self.on_restored(now, mark, out),
+            Input::Restored { mark } => self.on_restored(now, mark),
         }
         self.settle(now, out);
     }
@@ -392,7 +392,7 @@ impl Order {
             Packet::Ask { ballot, trial: true, last } => self.on_trial(now, from, ballot, last, out),
             Packet::Ask { ballot, trial: false, last } => self.on_ask(now, from, ballot, last, out),
             Packet::Answer { ballot, asked, trial, granted } => {
-                self.on_answer(now, from, ballot, (asked, trial, granted), out);
+                self.on_answer(now, from, ballot, (asked, trial, granted));
             }
             Packet::Forward { boot, first, messages } => self.on_forward(now, from, boot, first, messages),
         }
