@@ -279,3 +279,29 @@ fn a_process_that_never_lets_time_go_on_is_named() {
     }
     Sim::new(&Setup::default(), |_| Stuck).unwrap().run_until(ms(1));
 }
+
+#[test]
+fn a_new_process_is_in_no_group_until_it_joins() {
+    let mut sim = probes(2, fixed(100.0));
+    sim.command(1, Do::Join(4));
+    sim.fault(Fault::restart(1));
+    sim.command_at(ms(10), 0, Do::Cast(4, 1, 10));
+    sim.command_at(ms(20), 1, Do::Join(4));
+    sim.command_at(ms(30), 0, Do::Cast(4, 1, 10));
+    sim.run_until(ms(40));
+    assert_eq!(heard(&sim, ms(10)), [(us(20_100), 1)]);
+}
+
+/// A disk that recovers does not let a later write overtake an earlier one.
+#[test]
+fn writes_of_one_node_are_carried_out_in_order() {
+    let mut sim = probes(1, fixed(100.0));
+    let slow = DiskFault { delay: Duration::from_millis(20), ..DiskFault::default() };
+    sim.fault(Fault::Node(0, NodeFault::Disk(slow)));
+    sim.command(0, Do::Write(1, KEY, 1));
+    sim.fault(Fault::Node(0, NodeFault::Disk(DiskFault::default())));
+    sim.command(0, Do::Write(2, KEY, 2));
+    sim.run_until(ms(50));
+    assert_eq!(seen(&sim, 0, ms(1)), [(us(21_000), Saw::Written(1, true)), (us(21_000), Saw::Written(2, true))]);
+    assert_eq!(sim.disk(0).read(KEY), Some(&[2][..]));
+}
