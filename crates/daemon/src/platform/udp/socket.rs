@@ -8,10 +8,11 @@
 use nix::cmsg_space;
 use nix::errno::Errno;
 use nix::sys::socket::{
-    AddressFamily, ControlMessage, ControlMessageOwned, MsgFlags, SockaddrIn, SockaddrIn6, SockaddrLike,
-    SockaddrStorage, recvmsg, sendmsg, sendto, setsockopt, sockopt,
+    AddressFamily, ControlMessage, ControlMessageOwned, MsgFlags, MultiHeaders, SockaddrIn, SockaddrIn6, SockaddrLike,
+    SockaddrStorage, recvmsg, sendmmsg, sendto, setsockopt, sockopt,
 };
 use socket2::{Domain, Protocol, SockRef, Socket, Type};
+use std::cell::RefCell;
 use std::io::{IoSlice, IoSliceMut};
 use std::net::{SocketAddr, UdpSocket};
 use std::os::fd::AsRawFd;
@@ -24,6 +25,13 @@ const RECEIVE_BUFFER: usize = 1 << 16;
 pub(super) const RUN_DATAGRAMS: usize = 64;
 /// Bytes in one run, below the 65,507 that fit in an IPv4 packet.
 pub(super) const RUN_BYTES: usize = 65_000;
+
+thread_local! {
+    /// The header of a run. `sendmsg` would allocate room for the control message each time; `sendmmsg` takes
+    /// headers that were made before. They hold pointers, and a platform that held one could not change threads.
+    static RUN_HEADER: RefCell<MultiHeaders<SockaddrStorage>> =
+        RefCell::new(MultiHeaders::preallocate(1, Some(cmsg_space!(u16))));
+}
 
 /// What one receive brought: `len` bytes in the buffer, cut into datagrams of `stride` (the last may be shorter).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -100,8 +108,10 @@ impl Wire {
     pub(super) fn send_run(&self, to: SocketAddr, run: &[IoSlice<'_>], stride: usize) -> Result<(), Errno> {
         let stride = u16::try_from(stride).map_err(|_| Errno::EMSGSIZE)?;
         let segments = [ControlMessage::UdpGsoSegments(&stride)];
-        let to = SockaddrStorage::from(to);
-        sendmsg(self.socket.as_raw_fd(), run, &segments, MsgFlags::MSG_DONTWAIT, Some(&to)).map(drop)
+        let to = [Some(SockaddrStorage::from(to))];
+        RUN_HEADER.with_borrow_mut(|header| {
+            sendmmsg(self.socket.as_raw_fd(), header, &[run], to, segments, MsgFlags::MSG_DONTWAIT).map(drop)
+        })
     }
 
     /// Lets the kernel join datagrams from now on, for bulk.
