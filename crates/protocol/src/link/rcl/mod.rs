@@ -9,6 +9,7 @@
 //! The connection is pure: it sees opened packets and gives plain ones. Seal, sockets and the `plain` fault
 //! injector are the link's.
 
+mod queue;
 mod receiver;
 mod sender;
 

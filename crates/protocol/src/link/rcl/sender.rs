@@ -3,7 +3,7 @@
 //! A packet's frames are fixed when it is first sent; a retransmission is the same frames under a fresh seal with
 //! the newest acknowledgement. What may be sent is bounded by the peer's credit and by a congestion window.
 
-use super::{Config, Sums};
+use super::{Config, Sums, queue};
 use crate::link::rtt::Rtt;
 use phalanx_core::{Buf, Code, Duration, Fingerprint, Instant, Port, Snapshot};
 use phalanx_wire::rcl::{self, Beginning, Header};
@@ -17,8 +17,6 @@ const REORDERING: u64 = 3;
 const FIRST_WINDOW: u32 = 32;
 /// The least that losses may shrink the window to.
 const LEAST_WINDOW: u32 = 8;
-/// An idle queue with room for more packets is given back.
-const KEPT: usize = 8;
 /// A packet begins with room for this much, and gets the rest when it is needed: most are small.
 const SMALL: usize = 450;
 /// No piece of a message is shorter, unless the message ends with it: the rest of the packet is padded.
@@ -59,14 +57,25 @@ pub(crate) struct Sender {
 }
 
 #[derive(Clone, PartialEq, Eq, Debug)]
-struct Packet {
+pub(super) struct Packet {
     frames: Buf,
     state: State,
     fin: bool,
     resent: bool,
     /// Its last transmission's place in the order of all.
-    order: u64,
+    pub(super) order: u64,
     sent_at: Instant,
+}
+
+impl Packet {
+    fn new(frames: Buf, fin: bool) -> Self {
+        Self { frames, state: State::Ready, fin, resent: false, order: 0, sent_at: Instant::NEVER }
+    }
+
+    #[cfg(test)]
+    pub(super) fn nth(order: u64) -> Self {
+        Self { order, ..Self::new(Buf::new(0, 0), false) }
+    }
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -288,14 +297,7 @@ impl Sender {
     }
 
     fn enqueue(&mut self, frames: Buf, fin: bool) {
-        self.packets.push_back(Packet {
-            frames,
-            state: State::Ready,
-            fin,
-            resent: false,
-            order: 0,
-            sent_at: Instant::NEVER,
-        });
+        queue::push(&mut self.packets, Packet::new(frames, fin));
     }
 
     /// True when [`Sender::transmit`] has something to send now.
@@ -405,10 +407,7 @@ impl Sender {
             }
             self.rearm(now, config);
         }
-        if self.is_idle() && self.packets.capacity() > KEPT {
-            // An idle connection holds next to no memory; a light one allocates nothing.
-            self.packets = VecDeque::new();
-        }
+        queue::settle(&mut self.packets);
         self.progress(config)
     }
 
