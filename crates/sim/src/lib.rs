@@ -64,8 +64,10 @@ mod partition;
 mod process;
 pub mod queue;
 pub mod race;
+pub mod scenario;
 mod shard;
 mod sim;
+pub mod station;
 mod stats;
 mod topology;
 

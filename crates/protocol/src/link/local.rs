@@ -56,6 +56,12 @@ impl Link {
         Ok(())
     }
 
+    /// Peers held now, at most as many as [`Config::peers`].
+    #[must_use]
+    pub fn peers(&self) -> usize {
+        self.peers.len()
+    }
+
     /// Where a peer is, who it is and which start of it; identity and boot only when its session is proved.
     #[must_use]
     pub fn whereabouts(&self, node: NodeId) -> Option<(Addr, Option<(Identity, Boot)>)> {

@@ -39,8 +39,7 @@ impl Book {
         let at = match self.talks.binary_search_by_key(&peer, |t| t.peer) {
             Ok(at) => at,
             Err(at) => {
-                let fresh =
-                    Talk { peer, node: None, generation: 0, numbers: [0; Layer::COUNT], closing: false };
+                let fresh = Talk { peer, node: None, generation: 0, numbers: [0; Layer::COUNT], closing: false };
                 self.talks.insert(at, fresh);
                 at
             }

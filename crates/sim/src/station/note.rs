@@ -1,7 +1,7 @@
 //! What stations tell the checkers, and what they can be told.
 
 use super::content::Layer;
-use phalanx_core::{Boot, Duration, Identity};
+use phalanx_core::{Boot, Identity};
 use phalanx_fault::Rule;
 use phalanx_protocol::link::mml::Gap;
 
@@ -139,14 +139,4 @@ pub enum Command {
     HealPlain,
     /// Send nothing new from now on.
     Rest,
-    /// Pass over the next `n` sends without telling anybody that they did not happen: a station that lies, to see the
-    /// checkers catch it.
-    Lie(u32),
-    /// Send a reliable message of `length` bytes to `peer` `after` that long: for tests of one exchange.
-    Send {
-        /// To whom.
-        peer: u32,
-        /// When.
-        after: Duration,
-    },
 }

@@ -1,0 +1,267 @@
+//! CL, RCL and MML: what is handed on was sent, is whole, comes once, in order, from the session it belongs to.
+
+use super::stream::{Session, Stream, Wrong};
+use crate::check::{Checker, Cluster, Verdict};
+use crate::station::Station;
+use crate::station::content::{self, Layer, Name};
+use crate::station::note::Note;
+use crate::station::workload::Mixed;
+use phalanx_core::{Boot, Duration, Instant};
+use std::collections::BTreeMap;
+
+/// Streams whose debts are named in a report.
+const NAMED: usize = 3;
+
+/// Watches every message of every layer.
+pub struct Messages {
+    parts: Mixed,
+    nodes: Vec<Life>,
+    /// What a node thinks of a peer, by (node, peer).
+    views: BTreeMap<(u32, u32), View>,
+    /// By (sender, receiver, layer).
+    streams: BTreeMap<(u32, u32, Layer), Stream>,
+    healed_at: Instant,
+}
+
+/// The starts of a node.
+#[derive(Default)]
+struct Life {
+    boots: Vec<Boot>,
+    started_at: Instant,
+    /// Its `plain` injector copies or modifies, or did: what only the seal protects is not protected there.
+    tainted: bool,
+}
+
+#[derive(Clone, Copy, Default)]
+struct View {
+    /// Which start of the node has this view.
+    of: u32,
+    /// Which start of the peer its session is with; zero when there is none.
+    peer: u32,
+    /// Counts meetings and losses.
+    count: u32,
+    /// When the node last lost what the peer had sent it.
+    lost_at: Instant,
+}
+
+impl Messages {
+    /// A checker for stations with these parts of a workload.
+    #[must_use]
+    pub fn new(parts: &Mixed) -> Self {
+        let (nodes, views, streams) = (Vec::new(), BTreeMap::new(), BTreeMap::new());
+        Self { parts: *parts, nodes, views, streams, healed_at: Instant::NEVER }
+    }
+
+    fn life(&mut self, node: u32) -> &mut Life {
+        let at = node as usize;
+        if self.nodes.len() <= at {
+            self.nodes.resize_with(at + 1, Life::default);
+        }
+        &mut self.nodes[at]
+    }
+
+    fn boot(&self, node: u32) -> u32 {
+        self.nodes.get(node as usize).map_or(0, |l| l.boots.len() as u32)
+    }
+
+    fn is_tainted(&self, node: u32) -> bool {
+        self.nodes.get(node as usize).is_some_and(|l| l.tainted)
+    }
+
+    /// What this start of `node` thinks of `peer`.
+    fn view(&mut self, node: u32, peer: u32) -> &mut View {
+        let of = self.boot(node);
+        let view = self.views.entry((node, peer)).or_default();
+        if view.of != of {
+            *view = View { of, ..View::default() };
+        }
+        view
+    }
+
+    fn on_up(&mut self, node: u32, peer: u32, boot: Boot, verdict: &mut Verdict) {
+        let known = self.nodes.get(peer as usize).and_then(|l| l.boots.iter().rposition(|b| *b == boot));
+        let Some(known) = known else {
+            return verdict.violation(node, format!("met a start of {peer} that never was"));
+        };
+        let view = self.view(node, peer);
+        let (before, now) = (view.peer, known as u32 + 1);
+        (view.peer, view.count) = (now, view.count + 1);
+        if now < before {
+            verdict.violation(node, format!("met start {now} of {peer} after start {before}"));
+        }
+    }
+
+    /// The node's link lost `peer`, with what was under way in both directions.
+    fn on_break(&mut self, at: Instant, node: u32, peer: u32, reported: bool, verdict: &mut Verdict) {
+        let view = self.view(node, peer);
+        (view.count, view.lost_at) = (view.count + 1, at);
+        for (&(_, _, layer), stream) in
+            self.streams.range_mut((node, peer, Layer::Datagram)..=(node, peer, Layer::Order))
+        {
+            if layer == Layer::Datagram {
+                continue;
+            }
+            if let Some(closed) = stream.close()
+                && layer == Layer::Ack
+                && reported
+                && !closed.is_accounted_for()
+            {
+                let text = format!(
+                    "ACK to {peer}: {} sent, {} read, {} reported undelivered from {}",
+                    closed.sent, closed.read, closed.given_up, closed.lowest_given_up
+                );
+                verdict.violation(node, text);
+            }
+        }
+    }
+
+    #[allow(clippy::too_many_arguments)] // The fields of one note.
+    fn on_got(
+        &mut self,
+        at: Instant,
+        node: u32,
+        from: u32,
+        layer: Layer,
+        (generation, number): (u8, u16),
+        seed: Option<u64>,
+        length: u32,
+        opaque: bool,
+        verdict: &mut Verdict,
+    ) {
+        let exposed = self.is_tainted(from) || (layer == Layer::Datagram && self.is_tainted(node));
+        if exposed && matches!(layer, Layer::Datagram | Layer::Unr) {
+            return;
+        }
+        let view = *self.view(node, from);
+        if view.peer == 0 {
+            return verdict.violation(node, format!("{layer:?} from {from}, with whom there is no session"));
+        }
+        let session: Session = (view.of, view.count);
+        let stream = self.streams.entry((from, node, layer)).or_default();
+        let got = stream.got(at, session, layer, view.peer, generation, number);
+        let (generation, number) = match got {
+            Ok(place) => place,
+            Err(wrong) => return verdict.violation(node, describe(layer, from, number, &wrong)),
+        };
+        if opaque {
+            return;
+        }
+        let name = Name { from, boot: view.peer, to: node, layer, generation, number };
+        let expected = self.length(&name);
+        if seed != Some(content::visible(name.seed(), expected)) || length as usize != expected {
+            let text = format!("{layer:?} {number} from {from} is not what was sent: {length} bytes, of {expected}");
+            verdict.violation(node, text);
+        }
+    }
+
+    fn length(&self, name: &Name) -> usize {
+        let Mixed { heartbeat, reliable, managed, .. } = &self.parts;
+        match name.layer {
+            Layer::Datagram => heartbeat.map_or(0, |h| h.bytes),
+            Layer::Reliable => reliable.map_or(0, |r| r.length(name.seed())),
+            Layer::Unr | Layer::Ack | Layer::Nack => managed.map_or(0, |m| m.length(name.seed())),
+            Layer::Order => 0,
+        }
+    }
+
+    /// What must still arrive: on open streams, from a sender that lives, unless the receiver lost it by itself.
+    fn missing(&self) -> impl Iterator<Item = String> {
+        self.streams.iter().filter_map(|(&(from, to, layer), stream)| {
+            let last = stream.last()?;
+            if last.read >= last.sent || !last.open || last.boot != self.boot(from) {
+                return None;
+            }
+            let started_at = self.nodes.get(to as usize).map_or(Instant::ZERO, |l| l.started_at);
+            let lost_at = self.views.get(&(to, from)).map_or(Instant::ZERO, |v| v.lost_at).max(started_at);
+            let must = match layer {
+                Layer::Datagram | Layer::Unr | Layer::Order => false,
+                Layer::Reliable | Layer::Ack => last.last_sent_at > lost_at,
+                // Only the last ones can be missed by nobody, when every notice is lost too.
+                Layer::Nack => last.last_sent_at > lost_at.max(self.healed_at),
+            };
+            must.then(|| format!("{layer:?} from {from} to {to}: {} of {} arrived", last.read, last.sent))
+        })
+    }
+}
+
+fn describe(layer: Layer, from: u32, number: u16, wrong: &Wrong) -> String {
+    match wrong {
+        Wrong::Nowhere => format!("{layer:?} …{number} from {from} belongs to no session with it"),
+        Wrong::Disorder { next } => format!("{layer:?} …{number} from {from} though {next} is next"),
+        Wrong::Doubled => format!("{layer:?} …{number} from {from} came before"),
+        Wrong::NeverSent => format!("{layer:?} …{number} from {from} was never sent"),
+    }
+}
+
+impl Checker<Station> for Messages {
+    fn name(&self) -> &'static str {
+        "messages"
+    }
+
+    fn note(&mut self, at: Instant, node: u32, note: &Note, verdict: &mut Verdict) {
+        match *note {
+            Note::Started { boot } => {
+                let life = self.life(node);
+                life.boots.push(boot);
+                life.started_at = at;
+                life.tainted = false;
+            }
+            Note::Up { peer, boot } => self.on_up(node, peer, boot, verdict),
+            Note::Stranger(identity) => verdict.violation(node, format!("met {identity:?}, whom nobody knows")),
+            Note::Down { peer } => self.on_break(at, node, peer, true, verdict),
+            Note::Forgot { peer } => self.on_break(at, node, peer, false, verdict),
+            Note::Sent { peer, layer, generation, number } => {
+                let boot = self.boot(node);
+                let stream = self.streams.entry((node, peer, layer)).or_default();
+                if !stream.sent(at, boot, generation, number) {
+                    verdict.violation(node, format!("{layer:?} {number} to {peer} was sent out of turn"));
+                }
+            }
+            Note::Misnumbered { layer, place, number } => {
+                verdict.violation(node, format!("{layer:?} {place} was numbered {number}"));
+            }
+            Note::Got { peer, layer, generation, number, seed, length, opaque } => {
+                self.on_got(at, node, peer, layer, (generation, number), seed, length, opaque, verdict);
+                if layer == Layer::Nack {
+                    self.on_debt(at, node, peer, 0, verdict);
+                }
+            }
+            Note::Undelivered { peer, number } => {
+                let last = self.streams.entry((node, peer, Layer::Ack)).or_default().last_mut();
+                if !last.is_some_and(|g| g.give_up(number)) {
+                    verdict.violation(node, format!("ACK {number} to {peer} was reported, but not in turn"));
+                }
+            }
+            Note::Gap { peer, gap } => self.on_debt(at, node, peer, gap.lost, verdict),
+            Note::Unsettled => verdict.violation(node, "a ticket is pending long after its send"),
+            Note::Tainted => self.life(node).tainted = true,
+            Note::Over { what, holds, bound } => verdict.violation(node, format!("{what} holds {holds}, over {bound}")),
+            Note::Order(_) => {}
+        }
+    }
+
+    fn healed(&mut self, at: Instant, _: &Cluster<'_, Station>, _: &mut Verdict) {
+        // Held-up packets of the last faults are still on their way.
+        self.healed_at = at + Duration::from_millis(500);
+    }
+
+    fn pending(&mut self, _: Instant, _: &Cluster<'_, Station>) -> Option<String> {
+        let missing: Vec<_> = self.missing().collect();
+        (!missing.is_empty()).then(|| missing[..missing.len().min(NAMED)].join("; "))
+    }
+}
+
+impl Messages {
+    /// NACK messages from `peer` that were passed over must be reported missing, in the same instant.
+    fn on_debt(&mut self, at: Instant, node: u32, peer: u32, reported: u64, verdict: &mut Verdict) {
+        let view = *self.view(node, peer);
+        let stream = self.streams.entry((peer, node, Layer::Nack)).or_default();
+        let Some(reading) = stream.reading((view.of, view.count)) else { return };
+        let owes = reading.owes(at);
+        reading.debt -= i64::try_from(reported).unwrap_or(i64::MAX);
+        if owes {
+            verdict.violation(node, format!("NACK from {peer}: passed over messages without reporting a gap"));
+            reading.debt = 0;
+        }
+    }
+}
