@@ -3,6 +3,7 @@
 //! Data goes to stdout, messages to stderr. Exit codes: 0 good, 1 an error or a check that does not hold, 64 usage.
 
 mod lab;
+mod sim;
 
 use clap::{Parser, Subcommand};
 use std::process::ExitCode;
@@ -24,6 +25,8 @@ struct Args {
 enum Command {
     /// Experiments: figures of the papers, comparisons with peers, plots
     Lab(lab::Args),
+    /// The simulator: runs a scenario, or a swarm of drawn ones, and says whether everything held
+    Sim(sim::Args),
 }
 
 fn main() -> ExitCode {
@@ -35,9 +38,12 @@ fn main() -> ExitCode {
             return if e.use_stderr() { EXIT_USAGE.into() } else { ExitCode::SUCCESS };
         }
     };
-    let Err(error) = match args.command {
-        Command::Lab(args) => lab::run(&args),
+    let done = match args.command {
+        Command::Lab(args) => lab::run(&args).map(|never| match never {}).map_err(|e| e.to_string()),
+        Command::Sim(args) => sim::run(&args).map_err(|e| e.to_string()),
     };
-    eprintln!("phalanx: {error}");
-    EXIT_ERROR.into()
+    done.unwrap_or_else(|error| {
+        eprintln!("phalanx: {error}");
+        EXIT_ERROR.into()
+    })
 }

@@ -89,7 +89,11 @@ impl Draw {
         };
         put!(out, "latency = {{ {latency} }}");
         match self.rng.below(6) {
-            0 => put!(out, "topology = {{ kind = \"torus\", x = 4, y = 2, z = 2, per_hop_us = {} }}", self.between(1, 200)),
+            0 => put!(
+                out,
+                "topology = {{ kind = \"torus\", x = 4, y = 2, z = 2, per_hop_us = {} }}",
+                self.between(1, 200)
+            ),
             1 => put!(
                 out,
                 "topology = {{ kind = \"segments\", size = {}, routers = \"{}\", per_router_us = {} }}",

@@ -41,7 +41,7 @@ pub(crate) enum What {
     Disk(DiskFault),
     Loss { inward: f64, outward: f64 },
     StreamReset { against: Option<Vec<u32>> },
-    Partition { name: String, direction: Direction, against: Option<Vec<u32>> },
+    Partition { name: Option<String>, direction: Direction, against: Option<Vec<u32>> },
     Heal { name: Option<String> },
     Weather(Weather),
     Inject { point: Point, rule: Box<Rule>, peers: Vec<u32> },
@@ -160,8 +160,6 @@ pub(crate) struct EntryText {
 
 /// What an entry must fit.
 pub(crate) struct Frame<'a> {
-    /// Its place in the timeline: names partitions that have no name.
-    pub(crate) number: usize,
     pub(crate) nodes: u32,
     /// When the first phase ends.
     pub(crate) safety: Duration,
@@ -184,14 +182,25 @@ impl EntryText {
             let text = format!("{at} comes after the first phase, which ends at {}: see `phases.safety`", frame.safety);
             return Err(Problem::new("at", text));
         }
-        let every = self.every.map(|s| s.0);
-        if every == Some(Duration::ZERO) {
-            return Err(Problem::new("every", "must be longer than nothing"));
-        }
-        if self.until.is_some() && every.is_none() {
-            return Err(Problem::new("until", "only means something beside `every`; `for` ends a single fault"));
-        }
         let until = self.until.map_or(frame.safety, |s| s.0.min(frame.safety));
+        let every = self.every.map(|s| s.0);
+        match every {
+            Some(_) if matches!(what, What::Inject { .. }) => {
+                return Err(Problem::new(
+                    "every",
+                    "does not apply to kind `inject`: the rule has an `every` of its own",
+                ));
+            }
+            Some(Duration::ZERO) => return Err(Problem::new("every", "must be longer than nothing")),
+            Some(every) if (until - at).0 / every.0 >= REPEATS_MAX => {
+                let text = format!("{every} is too often: a fault comes at most {REPEATS_MAX} times");
+                return Err(Problem::new("every", text));
+            }
+            None if self.until.is_some() => {
+                return Err(Problem::new("until", "only means something beside `every`; `for` ends a single fault"));
+            }
+            _ => {}
+        }
         Ok(Entry { at, every, until, lasts, on, what })
     }
 
@@ -222,7 +231,7 @@ impl EntryText {
             },
             "stream-reset" => What::StreamReset { against: self.take_against(frame)? },
             "partition" => What::Partition {
-                name: self.name.take().unwrap_or_else(|| format!("fault.{}", frame.number)),
+                name: self.name.take(),
                 direction: self.direction.take().unwrap_or_default(),
                 against: self.take_against(frame)?,
             },
@@ -246,7 +255,12 @@ impl EntryText {
     fn take_rule(&mut self, frame: &Frame<'_>) -> Result<What, Problem> {
         let needs = "kind `inject` needs a rule, such as rule = { kind = \"drop\", p = 0.01 }";
         let mut rule = self.rule.take().ok_or_else(|| Problem::new("rule", needs))?;
+        let point = self.point.take().unwrap_or_default();
         let names = rule.only.take();
+        if names.is_some() && point == Point::Plain {
+            // Above the seal a peer is the link's own number for it, which nobody outside knows.
+            return Err(Problem::new("rule.only", "does not apply to point `plain`: a rule there means all peers"));
+        }
         let mut peers = Vec::new();
         for name in names.iter().flatten() {
             let number = name.strip_prefix('n').and_then(|n| n.parse().ok()).filter(|&n: &u32| n < frame.nodes);
@@ -260,7 +274,7 @@ impl EntryText {
         if let Some(Span(lasts)) = self.lasts.take() {
             rule.until = rule.until.min(lasts);
         }
-        Ok(What::Inject { point: self.point.take().unwrap_or_default(), rule: Box::new(rule), peers })
+        Ok(What::Inject { point, rule: Box::new(rule), peers })
     }
 
     fn take_selection(&mut self, frame: &Frame<'_>, what: &What) -> Result<Selection, Problem> {
@@ -330,6 +344,8 @@ impl EntryText {
     }
 }
 
+/// How often an entry may come: more is a mistake in a unit.
+const REPEATS_MAX: u64 = 100_000;
 /// The fastest clock: beyond it a timer of a minute rings within a network delay, which tests nothing.
 const MAX_RATE: f64 = 1_000.0;
 
@@ -348,7 +364,7 @@ mod tests {
 
     fn entry(text: &str) -> Result<Entry, String> {
         let text: EntryText = toml::from_str(text).map_err(|e| e.message().to_owned())?;
-        let frame = Frame { number: 4, nodes: 8, safety: Duration::from_secs(10), roles: &["leader"] };
+        let frame = Frame { nodes: 8, safety: Duration::from_secs(10), roles: &["leader"] };
         text.entry(&frame).map_err(|p| format!("{}: {}", p.path, p.text))
     }
 
@@ -374,12 +390,7 @@ mod tests {
         let delay = Duration::from_millis(5);
         assert_eq!(disk, What::Disk(DiskFault { delay, fail: 0.2, lose: 0.1, forget: 0.3 }));
         let cut = what("kind = 'partition'\nnodes = '0-3'\ndirection = 'out'\nagainst = [7]");
-        let named = |name: &str| What::Partition {
-            name: name.into(),
-            direction: Direction::Out,
-            against: Some(vec![7]),
-        };
-        assert_eq!(cut, named("fault.4"));
+        assert_eq!(cut, What::Partition { name: None, direction: Direction::Out, against: Some(vec![7]) });
         let weather = what("kind = 'weather'\nloss = 0.1\nreorder = 0.2\nreorder_by = '3ms'\nslower = '1ms'");
         assert!(matches!(weather, What::Weather(w) if w.loss == 0.1 && w.reorder_by == Duration::from_millis(3)));
     }
@@ -415,6 +426,8 @@ mod tests {
             ("kind = 'restart'\nfor = '1s'", "for: does not apply to kind `restart`"),
             ("kind = 'pause'\nrandom = 1\nfor = '0'", "for: must be longer than nothing"),
             ("kind = 'pause'\nrandom = 1\nevery = '0s'", "every: must be longer than nothing"),
+            ("kind = 'pause'\nrandom = 1\nevery = '1us'", "every: 1µs is too often"),
+            ("kind = 'inject'\nrandom = 1\nrule = { kind = 'drop' }\nevery = '1s'", "every: does not apply to kind"),
             ("kind = 'pause'\nrandom = 1\nuntil = '3s'", "until: only means something beside `every`"),
             ("at = '11s'\nkind = 'crash'\nrandom = 1", "at: 11s comes after the first phase, which ends at 10s"),
             ("kind = 'clock'\nnodes = [1]\nrate = 0.0", "rate: 0 is no rate of a clock"),
@@ -423,6 +436,10 @@ mod tests {
             ("kind = 'inject'\nnodes = [1]\nrule = { kind = 'drop', only = ['x'] }", "rule.only: `x` is no node"),
             ("kind = 'inject'\nnodes = [1]\nrule = { kind = 'drop', only = ['n8'] }", "`n8` is no node of this run"),
             ("kind = 'inject'\nnodes = [1]\nrule = { kind = 'dorp' }", "`kind` does not know `dorp`; it takes one of"),
+            (
+                "kind = 'inject'\nnodes = [1]\npoint = 'plain'\nrule = { kind = 'drop', only = ['n1'] }",
+                "rule.only: does not apply to point `plain`",
+            ),
             ("kind = 'inject'\nnodes = [1]\npoint = 'middle'", "unknown variant `middle`"),
             ("kind = 'partition'\nrandom = 1\ndirection = 'up'", "unknown variant `up`"),
         ] {

@@ -25,14 +25,8 @@ enum Op {
 }
 
 /// In the order of reading: `>=` before `>`.
-const OPS: [(&str, Op); 6] = [
-    (">=", Op::AtLeast),
-    ("<=", Op::AtMost),
-    ("==", Op::Equal),
-    ("!=", Op::Not),
-    (">", Op::Above),
-    ("<", Op::Below),
-];
+const OPS: [(&str, Op); 6] =
+    [(">=", Op::AtLeast), ("<=", Op::AtMost), ("==", Op::Equal), ("!=", Op::Not), (">", Op::Above), ("<", Op::Below)];
 
 impl Bound {
     /// True when `value` keeps to it.
@@ -124,14 +118,9 @@ mod tests {
 
     #[test]
     fn bounds_hold_or_not_as_they_say() {
-        for (text, yes, no) in [
-            (">= 1_000", 1_000, 999),
-            ("<=5", 5, 6),
-            ("> 5", 6, 5),
-            ("< 5", 4, 5),
-            ("== 5", 5, 4),
-            ("!= 0", 1, 0),
-        ] {
+        for (text, yes, no) in
+            [(">= 1_000", 1_000, 999), ("<=5", 5, 6), ("> 5", 6, 5), ("< 5", 4, 5), ("== 5", 5, 4), ("!= 0", 1, 0)]
+        {
             let bound = read(&format!("delivered = '{text}'")).unwrap().remove(0);
             assert!(bound.holds(yes) && !bound.holds(no), "{bound}");
         }

@@ -11,6 +11,7 @@
 //! | `set` | `--set key=value` |
 //! | `entry`, `select`, `span` | the timeline: what, on whom, when |
 //! | `measure`, `expect` | what a run counts, and bounds on it |
+//! | `load` | workloads: their names, and the roles that nodes play in them |
 //! | `run` | carries a scenario out |
 //! | `draw`, `swarm` | many scenarios, drawn from seeds and run on all cores |
 //!
@@ -19,6 +20,7 @@
 mod draw;
 mod entry;
 mod expect;
+mod load;
 mod measure;
 mod problem;
 mod run;
