@@ -27,15 +27,37 @@ pub struct Host<P> {
     platform: P,
     link: Link,
     wire: Injector<Addr>,
-    outbox: Vec<(Addr, Buf, Option<Ticket>)>,
+    outbox: Vec<Packet>,
     failing: Ring<(Instant, Ticket, Code)>,
+    /// Ticketed packets that the platform would not take.
+    refused: Vec<(Ticket, Code)>,
     /// When the clock was last read. Reading it costs 25 ns, so calls that only queue something make do with this.
     at: Instant,
 }
 
+/// A packet on its way from the link to the platform.
+struct Packet {
+    to: Addr,
+    packet: Buf,
+    ticket: Option<Ticket>,
+    answer: bool,
+}
+
+#[inline]
+fn hand_over<P: Platform>(
+    platform: &mut P,
+    to: Addr,
+    packet: Buf,
+    ticket: Option<Ticket>,
+    answer: bool,
+) -> Result<(), Code> {
+    let ticket = ticket.map(|t| t.0);
+    if answer { platform.answer(to, packet, ticket) } else { platform.send(to, packet, ticket) }
+}
+
 /// Takes packets to the outbox and everything else to the owner.
 struct Sorter<'h, F> {
-    outbox: &'h mut Vec<(Addr, Buf, Option<Ticket>)>,
+    outbox: &'h mut Vec<Packet>,
     each: &'h mut F,
 }
 
@@ -43,14 +65,47 @@ impl<'a, F: FnMut(Output<'_>)> Sink<Output<'a>> for Sorter<'_, F> {
     #[inline]
     fn push(&mut self, output: Output<'a>) {
         match output {
-            Output::Transmit { to, packet, ticket } => self.outbox.push((to, packet, ticket)),
+            Output::Transmit { to, packet, ticket, answer } => self.outbox.push(Packet { to, packet, ticket, answer }),
             other => (self.each)(other),
+        }
+    }
+}
+
+/// Takes packets straight to the platform: for calls that only send, outside of a receive.
+struct Outward<'h, P> {
+    platform: &'h mut P,
+    refused: &'h mut Vec<(Ticket, Code)>,
+}
+
+impl<'a, P: Platform> Sink<Output<'a>> for Outward<'_, P> {
+    #[inline]
+    fn push(&mut self, output: Output<'a>) {
+        // Calls that only send say nothing else.
+        if let Output::Transmit { to, packet, ticket, answer } = output
+            && let (Err(code), Some(ticket)) = (hand_over(self.platform, to, packet, ticket, answer), ticket)
+        {
+            self.refused.push((ticket, code));
         }
     }
 }
 
 /// Calls that only send have nothing else to say.
 fn nothing(_: Output<'_>) {}
+
+/// Gives `$call` a sink: the platform itself, or the outbox while the injector wants to see each packet.
+macro_rules! outward {
+    ($host:expr, |$link:ident, $sink:ident| $call:expr) => {{
+        let host = $host;
+        let $link = &mut host.link;
+        if host.wire.is_idle() {
+            let $sink = &mut Outward { platform: &mut host.platform, refused: &mut host.refused };
+            $call
+        } else {
+            let $sink = &mut Sorter { outbox: &mut host.outbox, each: &mut nothing };
+            $call
+        }
+    }};
+}
 
 impl<P: Platform> Host<P> {
     /// A fresh start of a node on `platform`. The boot is drawn from the system's generator.
@@ -60,12 +115,21 @@ impl<P: Platform> Host<P> {
     #[must_use]
     pub fn new(platform: P, config: Config, ring: KeyRing, signer: Signer) -> Self {
         let (mut boot, mut seed) = ([0; 16], [0; 8]);
-        let random = aws_lc_rs::rand::fill(&mut boot).and_then(|()| aws_lc_rs::rand::fill(&mut seed));
+        // Straight from the kernel: the generator of our cipher library spends half a second on gathering entropy.
+        let random = getrandom::fill(&mut boot).and_then(|()| getrandom::fill(&mut seed));
         random.expect("the system's random number generator");
         let seed = u64::from_le_bytes(seed);
         let link = Link::new(Arc::new(config), Arc::new(ring), signer, Boot(boot), seed);
         let at = platform.now();
-        Self { platform, link, wire: Injector::new(seed), outbox: Vec::new(), failing: Ring::new(FAILING_MAX), at }
+        Self {
+            platform,
+            link,
+            wire: Injector::new(seed),
+            outbox: Vec::new(),
+            failing: Ring::new(FAILING_MAX),
+            refused: Vec::new(),
+            at,
+        }
     }
 
     /// The platform's clock.
@@ -118,7 +182,8 @@ impl<P: Platform> Host<P> {
     /// As [`Link::send`].
     #[inline]
     pub fn send(&mut self, from: Port, to: Endpoint, payload: &[u8]) -> Result<(), Code> {
-        self.link.send(self.at, from, to, payload, &mut Sorter { outbox: &mut self.outbox, each: &mut nothing })
+        let at = self.at;
+        outward!(self, |link, sink| link.send(at, from, to, payload, sink))
     }
 
     /// CL-2: sends a buffer of [`Link::buffer`] as it is; [`Host::status`] tells what became of it.
@@ -126,7 +191,8 @@ impl<P: Platform> Host<P> {
     /// # Errors
     /// As [`Link::send_buffer`].
     pub fn send_buffer(&mut self, from: Port, to: Endpoint, buffer: Buf) -> Result<Ticket, Code> {
-        self.link.send_buffer(self.at, from, to, buffer, &mut Sorter { outbox: &mut self.outbox, each: &mut nothing })
+        let at = self.at;
+        outward!(self, |link, sink| link.send_buffer(at, from, to, buffer, sink))
     }
 
     /// Sends a datagram to a group.
@@ -134,7 +200,7 @@ impl<P: Platform> Host<P> {
     /// # Errors
     /// As [`Link::send_group`].
     pub fn send_group(&mut self, from: Port, group: Group, to: Port, payload: &[u8]) -> Result<(), Code> {
-        self.link.send_group(from, group, to, payload, &mut Sorter { outbox: &mut self.outbox, each: &mut nothing })
+        outward!(self, |link, sink| link.send_group(from, group, to, payload, sink))
     }
 
     /// Sends a reliable message.
@@ -192,8 +258,8 @@ impl<P: Platform> Host<P> {
     pub fn flush(&mut self) {
         if self.link.has_packets() {
             self.at = self.now();
-            let mut sorter = Sorter { outbox: &mut self.outbox, each: &mut nothing };
-            self.link.transmit(self.at, &mut sorter);
+            let at = self.at;
+            outward!(&mut *self, |link, sink| link.transmit(at, sink));
         }
         self.send_all(self.at);
     }
@@ -219,7 +285,7 @@ impl<P: Platform> Host<P> {
     #[inline]
     fn send_all(&mut self, now: Instant) {
         let idle = self.wire.is_idle();
-        for (to, packet, ticket) in self.outbox.drain(..) {
+        for Packet { to, packet, ticket, answer } in self.outbox.drain(..) {
             let (packet, ticket) = if idle {
                 (packet, ticket)
             } else {
@@ -246,7 +312,7 @@ impl<P: Platform> Host<P> {
                     }
                 }
             };
-            if let Err(code) = self.platform.send(to, packet, ticket.map(|t| t.0)) {
+            if let Err(code) = hand_over(&mut self.platform, to, packet, ticket, answer) {
                 complete(&mut self.link, now, ticket, Err(code));
             }
         }
@@ -256,6 +322,9 @@ impl<P: Platform> Host<P> {
         }
         while self.failing.front().is_some_and(|f| f.0 <= now) {
             let (_, ticket, code) = self.failing.pop().expect("looked at above");
+            complete(&mut self.link, now, Some(ticket), Err(code));
+        }
+        while let Some((ticket, code)) = self.refused.pop() {
             complete(&mut self.link, now, Some(ticket), Err(code));
         }
         let link = &mut self.link;

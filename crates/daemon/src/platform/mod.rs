@@ -36,6 +36,14 @@ pub trait Platform {
     /// queue is full.
     fn send(&mut self, to: Addr, packet: Buf, ticket: Option<u32>) -> Result<(), Code>;
 
+    /// As [`Platform::send`], to a peer that was heard just now: a platform may have a faster way for answers.
+    ///
+    /// # Errors
+    /// As [`Platform::send`].
+    fn answer(&mut self, to: Addr, packet: Buf, ticket: Option<u32>) -> Result<(), Code> {
+        self.send(to, packet, ticket)
+    }
+
     /// Hands what is queued to the network, as far as it takes it now, and tells outcomes to `done`.
     fn flush(&mut self, done: &mut impl FnMut(u32, Result<(), Code>));
 

@@ -7,6 +7,7 @@
 mod alarm;
 mod bell;
 mod groups;
+mod lanes;
 mod socket;
 
 use super::errno::{code_of, code_of_io};
@@ -15,6 +16,7 @@ use crate::clock::{Clock, sharpen};
 use alarm::Alarm;
 use bell::Bell;
 use groups::{Groups, is_echo};
+use lanes::Lanes;
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, ppoll};
 use nix::sys::time::TimeSpec;
@@ -94,6 +96,8 @@ struct Outgoing {
     group: Option<Group>,
     packet: Buf,
     ticket: Option<u32>,
+    /// To a peer that was heard just now: may take a lane.
+    answer: bool,
 }
 
 /// The UDP platform.
@@ -106,6 +110,7 @@ pub struct Udp {
     /// Started by the first wait that blocks: a host that spins needs none.
     alarm: Option<Alarm>,
     groups: Groups,
+    lanes: Lanes,
     queue: Ring<Outgoing>,
     /// Received by a wait, not handed out yet; its bytes lie in the wire's buffer.
     waiting: Option<Received>,
@@ -117,6 +122,8 @@ pub struct Udp {
     group_looks: u32,
     gso: bool,
     limits: HashMap<SocketAddr, usize>,
+    /// The lowest of them: what fits there needs no look-up.
+    least_limit: usize,
     troubles: Ring<(Addr, Code)>,
     counts: Counts,
 }
@@ -136,6 +143,7 @@ impl Udp {
             bell: Arc::new(Bell::for_socket(local)?),
             alarm: None,
             groups: Groups::new(local.ip(), options.interface, options.group_port),
+            lanes: Lanes::default(),
             queue: Ring::new(SEND_QUEUE),
             waiting: None,
             choked: false,
@@ -144,6 +152,7 @@ impl Udp {
             group_looks: 0,
             gso: true,
             limits: HashMap::new(),
+            least_limit: LARGEST_DATAGRAM,
             troubles: Ring::new(TROUBLE_KEPT),
             counts: Counts::default(),
             wire,
@@ -186,23 +195,14 @@ impl Platform for Udp {
         limit
     }
 
-    fn send(&mut self, to: Addr, mut packet: Buf, ticket: Option<u32>) -> Result<(), Code> {
-        let (to, group) = match to {
-            Addr::Ip(to) if to.is_ipv4() == self.local.is_ipv4() => (to, None),
-            Addr::Group(group) => (self.groups.address(group), Some(group)),
-            Addr::Ip(_) | Addr::Local(_) => return Err(Code::InvalidEndpoint),
-        };
-        if packet.is_empty() {
-            return Err(Code::InvalidArgs);
-        }
-        if packet.len() > FITS_EVERYWHERE {
-            checked_len(&packet, self.limits.get(&to).copied().unwrap_or(LARGEST_DATAGRAM))?;
-        }
-        packet.materialize();
-        self.queue.push(Outgoing { to, group, packet, ticket }).map_err(|_| {
-            self.counts.refused += 1;
-            Code::LocalResource
-        })
+    #[inline]
+    fn send(&mut self, to: Addr, packet: Buf, ticket: Option<u32>) -> Result<(), Code> {
+        self.enqueue(to, packet, ticket, false)
+    }
+
+    #[inline]
+    fn answer(&mut self, to: Addr, packet: Buf, ticket: Option<u32>) -> Result<(), Code> {
+        self.enqueue(to, packet, ticket, true)
     }
 
     fn flush(&mut self, done: &mut impl FnMut(u32, Result<(), Code>)) {
@@ -216,7 +216,7 @@ impl Platform for Udp {
                 continue;
             }
             let run = if self.gso && self.queue.len() > 1 { self.run() } else { 1 };
-            let outcome = if run > 1 { self.send_run(to, run) } else { self.send_one(to) };
+            let outcome = if run > 1 { self.send_run(to, run) } else { self.send_single(to) };
             match outcome {
                 Err(Errno::EAGAIN) => {
                     self.choked = true;
@@ -315,6 +315,26 @@ impl Platform for Udp {
 
 /// Sending.
 impl Udp {
+    #[inline]
+    fn enqueue(&mut self, to: Addr, mut packet: Buf, ticket: Option<u32>, answer: bool) -> Result<(), Code> {
+        let (to, group) = match to {
+            Addr::Ip(to) if to.is_ipv4() == self.local.is_ipv4() => (to, None),
+            Addr::Group(group) => (self.groups.address(group), Some(group)),
+            Addr::Ip(_) | Addr::Local(_) => return Err(Code::InvalidEndpoint),
+        };
+        if packet.is_empty() {
+            return Err(Code::InvalidArgs);
+        }
+        if packet.len() > self.least_limit {
+            checked_len(&packet, self.limits.get(&to).copied().unwrap_or(LARGEST_DATAGRAM))?;
+        }
+        packet.materialize();
+        self.queue.push(Outgoing { to, group, packet, ticket, answer }).map_err(|_| {
+            self.counts.refused += 1;
+            Code::LocalResource
+        })
+    }
+
     /// How many packets at the head of the queue can leave as one run.
     fn run(&self) -> usize {
         let mut packets = self.queue.iter();
@@ -335,6 +355,17 @@ impl Udp {
             }
         }
         run
+    }
+
+    /// One datagram: an answer on its peer's lane if there is one, all else by the main socket.
+    #[inline]
+    fn send_single(&mut self, to: SocketAddr) -> Result<(), Errno> {
+        if let Some(Outgoing { answer: true, packet, .. }) = self.queue.front()
+            && let Some(outcome) = self.lanes.answer(self.local, to, packet.bytes())
+        {
+            return outcome;
+        }
+        self.send_one(to)
     }
 
     fn send_one(&mut self, to: SocketAddr) -> Result<(), Errno> {
@@ -465,8 +496,10 @@ impl Udp {
     fn remember(&mut self, to: SocketAddr, limit: usize) {
         if self.limits.len() >= PATHS_KEPT {
             self.limits.clear();
+            self.least_limit = LARGEST_DATAGRAM;
         }
         self.limits.insert(to, limit);
+        self.least_limit = self.least_limit.min(limit);
     }
 }
 

@@ -119,7 +119,7 @@ impl Link {
         let seal = self.group.1.seal(counter, header, body);
         packet.extend(&seal);
         self.counters.sent += 1;
-        out.push(Output::Transmit { to: Addr::Group(group), packet, ticket: None });
+        out.push(Output::Transmit { to: Addr::Group(group), packet, ticket: None, answer: false });
         Ok(())
     }
 

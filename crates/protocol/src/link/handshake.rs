@@ -296,7 +296,7 @@ impl Link {
         let seal = self.hello.1.seal(counter, header, body);
         packet.extend(&seal);
         self.counters.sent += 1;
-        out.push(Output::Transmit { to: addr, packet, ticket: None });
+        out.push(Output::Transmit { to: addr, packet, ticket: None, answer: false });
     }
 
     /// A nonce: never zero, never used before by this boot (the chance is one in 2⁶⁴ for each pair).

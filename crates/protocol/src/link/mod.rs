@@ -142,6 +142,9 @@ pub enum Output<'a> {
         packet: Buf,
         /// Answer with [`Input::Completed`] when there is one.
         ticket: Option<Ticket>,
+        /// The peer was heard since the packet before last: it holds our session. A platform may use a faster way
+        /// then, on which questions from a peer that has restarted would not reach us.
+        answer: bool,
     },
     /// A datagram for a local port; it may have been lost, but not changed, doubled or forged.
     Datagram {

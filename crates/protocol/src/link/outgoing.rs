@@ -11,6 +11,8 @@ use std::sync::Arc;
 
 /// Packets that one peer may send before the next has its turn: fairness among peers.
 const TURN: usize = 64;
+/// Packets that count as answers to what was heard last.
+const ANSWERS: u8 = 2;
 /// Packets handed to the driver at one go.
 const BURST: usize = 256;
 
@@ -160,6 +162,8 @@ impl Link {
         let tag = cipher.seal(counter, header, plain);
         packet.extend(&tag);
         self.counters.sent += 1;
-        out.push(Output::Transmit { to: peer.addr, packet, ticket });
+        let answer = peer.unheard < ANSWERS;
+        peer.unheard = peer.unheard.saturating_add(1);
+        out.push(Output::Transmit { to: peer.addr, packet, ticket, answer });
     }
 }

@@ -20,6 +20,8 @@ pub(crate) struct Peer {
     pub(crate) credit: u16,
     /// We asked for it; otherwise it called us and is forgotten when its handshake fails.
     pub(crate) dialed: bool,
+    /// Packets sent since it was last heard.
+    pub(crate) unheard: u8,
     /// It is in the queue of peers that have packets to send.
     pub(crate) queued: bool,
     pub(crate) session: Option<Session>,
@@ -70,6 +72,7 @@ impl Peer {
             largest,
             credit,
             dialed,
+            unheard: u8::MAX,
             queued: false,
             session: None,
             attempt: None,
@@ -97,7 +100,7 @@ impl Peer {
     }
 
     pub(crate) fn fingerprint(&self, print: &mut Fingerprint) {
-        print.add(&(self.addr, self.largest, self.dialed, self.queued, self.epoch, self.waiting.len()));
+        print.add(&(self.addr, self.largest, self.dialed, self.queued, self.unheard, self.epoch, self.waiting.len()));
         if let Some(session) = &self.session {
             session.fingerprint(print);
         }

@@ -46,7 +46,7 @@ impl<'o> Sink<Output<'o>> for Outlet<'_, '_> {
     #[inline]
     fn push(&mut self, output: Output<'o>) {
         match output {
-            Output::Transmit { to, packet, ticket } => {
+            Output::Transmit { to, packet, ticket, .. } => {
                 let outcome = self.net.try_send(to, packet);
                 if let Some(ticket) = ticket {
                     self.on_outcome(ticket, outcome);
