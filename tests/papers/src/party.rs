@@ -252,8 +252,14 @@ pub fn meet<P: Platform>(a: &mut Party<P>, b: &mut Party<P>) -> (Endpoint, Endpo
     let (to_b, to_a) = (a.peer(b.host.local()), b.peer(a.host.local()));
     // A lone datagram to a port that no test listens on: it makes them exchange their nonces.
     a.datagram(Endpoint { port: Port(0), ..to_b }, b"well met").expect("the peer was just made");
+    let counts = |party: &mut Party<P>| (party.host.link().counters().sent, party.host.link().counters().accepted);
+    let before = (counts(a), counts(b));
+    // All that was sent has arrived: what a test does next is the first thing that its faults meet.
     until(&mut [a, b], "two parties meet", |p| {
-        p.iter().all(|p| p.heard(|s| matches!(s, Said::Up(..)))) && !p[1].datagrams().is_empty()
+        let (at_a, at_b) = (counts(p[0]), counts(p[1]));
+        let met = p.iter().all(|p| p.heard(|s| matches!(s, Said::Up(..)))) && !p[1].datagrams().is_empty();
+        let there = at_a.0 - before.0.0 == at_b.1 - before.1.1;
+        met && there && at_b.0 - before.1.0 == at_a.1 - before.0.1
     });
     a.said.clear();
     b.said.clear();
