@@ -32,8 +32,13 @@ pub(crate) struct Role {
 }
 
 /// Each experiment there is, in the order of `phalanx lab ls`.
-pub(crate) const ALL: &[&dyn Experiment] =
-    &[&link::latency::LinkLatency, &link::throughput::LinkThroughput, &timer::TimerResolution, &sim_speed::SimSpeed];
+pub(crate) const ALL: &[&dyn Experiment] = &[
+    &link::latency::LinkLatency,
+    &link::throughput::LinkThroughput,
+    &link::faults::LinkFaults,
+    &timer::TimerResolution,
+    &sim_speed::SimSpeed,
+];
 
 /// The experiment of that name.
 pub(crate) fn find(name: &str) -> Result<&'static dyn Experiment, Error> {

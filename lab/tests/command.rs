@@ -22,7 +22,7 @@ fn ls_names_each_experiment_on_a_line() {
     assert_eq!(ls.status.code(), Some(0));
     let text = String::from_utf8(ls.stdout).unwrap();
     let names: Vec<_> = text.lines().filter_map(|line| line.split_whitespace().next()).collect();
-    assert_eq!(names, ["link-latency", "link-throughput", "timer-resolution", "sim-speed"]);
+    assert_eq!(names, ["link-latency", "link-throughput", "link-faults", "timer-resolution", "sim-speed"]);
 }
 
 #[test]

@@ -5,6 +5,7 @@
 //! a `LAYERS` list, named in [`layers`].
 
 mod claim;
+pub(crate) mod faults;
 mod frames;
 mod gso;
 mod kcp;

@@ -34,11 +34,12 @@ pub(super) const LAYERS: &[Layer] = &[
 /// The key that both processes of an experiment share.
 const KEY: [u8; 32] = [0x50; 32];
 /// The port both ends use.
-const PORT: Port = Port(1);
+pub(super) const PORT: Port = Port(1);
 /// Datagrams handed over before the platform is told to send: what one segmentation run takes.
 const RUN: usize = 32;
 
-fn host() -> Result<Host<Udp>, Error> {
+/// A host on any port of this machine.
+pub(super) fn host() -> Result<Host<Udp>, Error> {
     let udp = Udp::open(Options::at(ANY_PORT))?;
     let mut random = [0; 32];
     random[..4].copy_from_slice(&std::process::id().to_le_bytes());
@@ -47,9 +48,8 @@ fn host() -> Result<Host<Udp>, Error> {
 
 fn listen(mode: Mode, reliable: bool) -> Result<Listener, Error> {
     let host = host()?;
-    let Addr::Ip(at) = host.local() else { unreachable!("a UDP platform has an IP address") };
     Ok(Listener {
-        invitation: at.to_string(),
+        invitation: invitation(&host),
         accept: Box::new(move || Ok(Box::new(Ours::met(host, mode, reliable)?))),
     })
 }
@@ -57,13 +57,25 @@ fn listen(mode: Mode, reliable: bool) -> Result<Listener, Error> {
 fn connect(mode: Mode, invitation: &str, reliable: bool) -> Result<Box<dyn Channel>, Error> {
     let mut host = host()?;
     let node = host.peer(Addr::Ip(address(invitation)?)).map_err(refused)?;
-    // A lone datagram to a port that nobody reads: it makes the two exchange their nonces.
-    host.send(PORT, Endpoint { node, port: Port(0) }, b"hello").map_err(refused)?;
-    host.flush();
+    greet(&mut host, node)?;
     Ok(Box::new(Ours::met(host, mode, reliable)?))
 }
 
-fn refused(code: Code) -> Error {
+/// How the other side finds `host`.
+pub(super) fn invitation(host: &Host<Udp>) -> String {
+    let Addr::Ip(at) = host.local() else { unreachable!("a UDP platform has an IP address") };
+    at.to_string()
+}
+
+/// A lone datagram to a port that nobody reads: it makes the two exchange their nonces.
+pub(super) fn greet(host: &mut Host<Udp>, node: NodeId) -> Result<(), Error> {
+    host.send(PORT, Endpoint { node, port: Port(0) }, b"hello").map_err(refused)?;
+    host.flush();
+    Ok(())
+}
+
+/// The link's own word on why it could not.
+pub(super) fn refused(code: Code) -> Error {
     Error::Peer { library: "phalanx", reason: code.to_string() }
 }
 
