@@ -31,6 +31,10 @@ const HELLOS: u32 = 8192;
 /// Challenges to strangers in a burst, and for each second: a forged source address must not make us shout.
 const CHALLENGES: u32 = 256;
 
+/// A session that was heard so recently works, whatever else comes from that address. After a longer silence the two
+/// may hold different sessions (the last hello of a handshake never arrived): then a question is the way out.
+const WORKING: Duration = Duration::from_secs(1);
+
 /// How much work strangers may cause: two buckets that fill with time.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Budget {
@@ -83,11 +87,14 @@ impl Link {
     }
 
     /// Somebody at `from` speaks as if we knew it: ask who it is. Rare by budget, and by the handshake's own pace.
+    ///
+    /// Not when the session with that address works: then the packet is damaged or forged, and the peer's honest
+    /// answer would replace a good session, with everything that is unacknowledged in it.
     pub(crate) fn challenge<S>(&mut self, now: Instant, from: Addr, out: &mut S)
     where
         S: for<'a> Sink<Output<'a>>,
     {
-        if !self.budget.take_challenge(now) {
+        if self.works(now, from) || !self.budget.take_challenge(now) {
             return;
         }
         let slot = match self.by_addr.get(&from) {
@@ -102,6 +109,12 @@ impl Link {
             self.expire_attempt(now, slot, out);
             self.wake(now, slot);
         }
+    }
+
+    /// True when the peer at `addr` proved a moment ago that it holds our session.
+    fn works(&self, now: Instant, addr: Addr) -> bool {
+        let session = self.by_addr.get(&addr).and_then(|&slot| self.peers.at(slot as usize)?.1.session.as_ref());
+        session.is_some_and(|s| now.since(s.heard_at) < WORKING)
     }
 
     pub(crate) fn on_hello<S>(&mut self, now: Instant, from: Addr, bytes: &mut [u8], out: &mut S) -> Result<(), Dropped>
@@ -179,6 +192,7 @@ impl Link {
                 open: (key, derive(&long.boot, &self.boot, their, mine)),
                 counter: 0,
                 replay: Replay::default(),
+                heard_at: now,
                 group_floor: hello.group_floor,
                 group: None,
             });
@@ -241,6 +255,10 @@ impl Link {
         let Some(attempt) = &mut peer.attempt else { return };
         if attempt.again_at > now {
             return;
+        }
+        if attempt.tries == 0 {
+            // Not when it was asked for: that clock may have been read long before, and patience would be short.
+            attempt.started_at = now;
         }
         if now.since(attempt.started_at) < self.config.dial_patience {
             let wait = (FIRST_RETRY * (1 << attempt.tries.min(10))).min(LONGEST_RETRY);

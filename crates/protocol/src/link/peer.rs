@@ -48,6 +48,8 @@ pub(crate) struct Session {
     pub(crate) open: (u8, Cipher),
     pub(crate) counter: u64,
     pub(crate) replay: Replay,
+    /// When a packet last proved that the peer holds this session too.
+    pub(crate) heard_at: Instant,
     pub(crate) group_floor: u64,
     /// Key and window of its group datagrams, once one came.
     pub(crate) group: Option<Box<(u8, Cipher, Replay)>>,
@@ -150,6 +152,7 @@ impl Session {
     fn fingerprint(&self, print: &mut Fingerprint) {
         print.add(&(self.epoch, self.theirs, self.boot, self.identity, self.nonces, self.counter, self.group_floor));
         self.replay.hash(print);
+        print.instant(self.heard_at);
         self.seal.1.fingerprint(print);
         self.open.1.fingerprint(print);
     }

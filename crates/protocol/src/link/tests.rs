@@ -214,6 +214,28 @@ fn a_handshake_survives_any_lost_packet() {
     }
 }
 
+/// A driver reads its clock once a turn and may sleep between: a message taken long ago has all its patience still.
+#[test]
+fn patience_begins_when_a_packet_leaves() {
+    let mut world = World::new(2);
+    let b = world.know(0, 1);
+    world.reliable(0, b, b"taken before a long sleep");
+    world.now += Duration::from_secs(60);
+    world.run_until(world.now + Duration::from_secs(1));
+    assert_eq!(world.said[0], [Said::Up(b, boot(2))]);
+    world.reliable(0, b, b"and another");
+    world.now += Duration::from_secs(60);
+    // Three times nothing comes through, which is a matter of milliseconds.
+    for _ in 0..3 {
+        world.expire_due();
+        world.wire.clear();
+        world.now = world.links[0].deadline();
+    }
+    world.run_until(world.now + Duration::from_secs(1));
+    assert_eq!(world.said[0], [Said::Up(b, boot(2))]);
+    assert!(matches!(&world.said[1][..], [.., Said::Message(_, m)] if m == b"and another"));
+}
+
 #[test]
 fn a_wrong_key_stays_outside() {
     let mut world = World::with_rings(&[KeyRing::new(1, [9; 32]), KeyRing::new(1, [8; 32]), KeyRing::new(2, [9; 32])]);
@@ -279,6 +301,25 @@ fn reflected_truncated_and_flipped_packets_are_counted_by_reason() {
     let before = world.dropped(1, Dropped::Replayed);
     world.arrive(1, from, &packet);
     assert_eq!(world.dropped(1, Dropped::Replayed), before + 1, "once");
+}
+
+/// FI-3, RL-1: what anybody on the path can forge does not end a session that works.
+#[test]
+fn damaged_headers_do_not_replace_a_session_that_works() {
+    let (mut world, b, a) = World::acquainted();
+    for bit in 0..Short::LEN * 8 {
+        world.reliable(0, b, b"unacknowledged");
+        world.expire_due();
+        let (from, _, packet, _) = world.wire.pop_front().unwrap();
+        let mut flipped = packet.clone();
+        flipped.bytes_mut()[bit / 8] ^= 1 << (bit % 8);
+        world.arrive(1, from, &flipped);
+        world.arrive(1, from, &packet);
+        world.deliver_all();
+    }
+    world.run_until(world.now + Duration::from_secs(10));
+    assert_eq!(world.said[0], []);
+    assert_eq!(world.said[1], vec![Said::Message(a, b"unacknowledged".to_vec()); Short::LEN * 8]);
 }
 
 #[test]

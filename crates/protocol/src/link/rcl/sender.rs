@@ -355,6 +355,10 @@ impl Sender {
             self.timeout_at = now + self.rtt.timeout(config.ack_delay, self.backoff);
         }
         let packet = &mut self.packets[at];
+        if at == 0 && packet.state == State::Ready {
+            // The peer owes nothing until now, however long ago the message was taken.
+            self.progress_at = now;
+        }
         packet.resent = packet.state == State::Lost;
         packet.state = State::InFlight;
         packet.order = self.transmissions;
@@ -522,6 +526,7 @@ impl Sender {
     /// Starts the clock for a connection that waits for credit alone.
     pub(crate) fn watch(&mut self, now: Instant, config: &Config) {
         if self.timeout_at == Instant::NEVER && self.is_blocked() {
+            self.progress_at = now;
             self.rearm(now, config);
         }
     }
