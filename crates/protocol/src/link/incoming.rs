@@ -117,11 +117,14 @@ impl Link {
     }
 
     #[inline]
-    fn on_rcl<S>(&mut self, now: Instant, node: NodeId, plain: &[u8], attached: Option<&Attachment>, out: &mut S)
+    fn on_rcl<S>(&mut self, now: Instant, node: NodeId, plain: &mut [u8], attached: Option<&Attachment>, out: &mut S)
     where
         S: for<'a> Sink<Output<'a>>,
     {
         let Some(peer) = self.peers.get_mut(node.slot(), node.generation()) else { return };
+        // What an injector held until the session was over belongs to nobody.
+        let Some(session) = &peer.session else { return };
+        session.bind_received(plain);
         let config = local::rcl_config(&self.config, peer);
         let rcl = peer.rcl.get_or_insert_with(|| Box::new(Connection::new(now, &config)));
         let progress = rcl.receive(now, plain, attached, &config, &mut self.counters.rcl, &mut |from, to, payload| {

@@ -42,7 +42,7 @@ impl Link {
             peer.queued = true;
             self.ready.push_back(slot as u32);
         } else {
-            self.deadlines.arm_by(slot, peer.deadline());
+            self.deadlines.arm(slot, peer.deadline());
         }
     }
 
@@ -64,7 +64,7 @@ impl Link {
                 peer.queued = true;
                 self.ready.push_back(slot as u32);
             } else {
-                self.deadlines.arm_by(slot, peer.deadline());
+                self.deadlines.arm(slot, peer.deadline());
             }
         }
     }
@@ -80,8 +80,11 @@ impl Link {
                 break;
             }
             let config = local::rcl_config(&self.config, peer);
-            let made =
+            let mut made =
                 peer.rcl.as_mut().and_then(|c| c.transmit(now, Short::LEN, TAG, &config, &mut self.counters.rcl));
+            if let (Some(packet), Some(session)) = (&mut made, &peer.session) {
+                session.bind_sent(packet.bytes_mut());
+            }
             let Some(packet) = made.or_else(|| {
                 let config = mml::Config { largest_plain: local::plain_length(peer.largest), ..self.config.mml };
                 let mut packet = Buf::new(Short::LEN, Channel::room(&config) + TAG);

@@ -5,6 +5,7 @@ use super::rcl::Connection;
 use super::replay::Replay;
 use super::seal::{Cipher, KeyRing};
 use super::status::Ticket;
+use phalanx_core::rng::mix;
 use phalanx_core::{Addr, Boot, Buf, Fingerprint, Identity, Instant, Ring};
 use std::hash::Hash;
 
@@ -149,12 +150,35 @@ impl Session {
         (self.seal.0, &self.seal.1)
     }
 
+    /// Binds a reliable packet that we send to this session, or undoes it: its checksum is turned by what only this
+    /// session has. A packet that an injector above the seal (FI-3) turns to another peer, or holds until the next
+    /// session, then fails its check there instead of passing for one that fits by number.
+    pub(crate) fn bind_sent(&self, plain: &mut [u8]) {
+        turn(plain, self.nonces.0, self.nonces.1);
+    }
+
+    /// As [`Session::bind_sent`], for a packet of the peer.
+    pub(crate) fn bind_received(&self, plain: &mut [u8]) {
+        turn(plain, self.nonces.1, self.nonces.0);
+    }
+
     fn fingerprint(&self, print: &mut Fingerprint) {
         print.add(&(self.epoch, self.theirs, self.boot, self.identity, self.nonces, self.counter, self.group_floor));
         self.replay.hash(print);
         print.instant(self.heard_at);
         self.seal.1.fingerprint(print);
         self.open.1.fingerprint(print);
+    }
+}
+
+/// Where a reliable packet has its checksum.
+const CHECKSUM: std::ops::Range<usize> = 4..8;
+
+/// Turns a packet's checksum by the nonces of its sender and its receiver. Twice is not at all.
+fn turn(plain: &mut [u8], from: u64, to: u64) {
+    let by = (mix(from ^ mix(to)) as u32).to_le_bytes();
+    if let Some(sum) = plain.get_mut(CHECKSUM) {
+        sum.iter_mut().zip(by).for_each(|(byte, b)| *byte ^= b);
     }
 }
 

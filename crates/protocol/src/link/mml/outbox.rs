@@ -219,10 +219,10 @@ impl Outbox {
         Ok(())
     }
 
-    /// Gives up: what was not acknowledged is undelivered, as far as anybody can know.
+    /// Gives up: what was not acknowledged in order is undelivered, as far as anybody can know. That a message
+    /// arrived early is no delivery: it waits over there for the missing one, and dies with the session.
     pub(super) fn abandon(&mut self) {
-        let numbered = (self.base..).zip(&self.messages);
-        self.undelivered.extend(numbered.filter(|(_, m)| m.state != State::Acked).map(|(n, _)| n));
+        self.undelivered.extend(self.base..self.end());
         self.base = self.end();
         self.next = self.base;
         self.messages = VecDeque::new();

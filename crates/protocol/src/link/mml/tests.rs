@@ -444,6 +444,25 @@ fn an_overflowing_history_makes_a_gap_and_the_stream_goes_on() {
     }
 }
 
+/// MM-1: what arrived early was not handed on, so it is reported with the missing one when the session ends.
+#[test]
+fn messages_that_wait_for_a_missing_one_are_undelivered() {
+    let mut pair = Pair::clean();
+    (0..3u64).for_each(|n| assert_eq!(pair.send(0, Kind::Ack, b"in turn"), Ok(n)));
+    let packets: Vec<_> = std::iter::from_fn(|| pair.transmit(0)).collect();
+    let Pair { now, config, signers, ends: [ours, theirs], sums: [our_sums, their_sums], .. } = &mut pair;
+    for early in &packets[1..] {
+        let nothing = &mut |_, _, _, _: &[u8]| panic!("handed on before its turn");
+        theirs.receive(*now, early.bytes(), config, their_sums, nothing);
+    }
+    let mut ack = Buf::new(0, Channel::room(config));
+    assert!(theirs.transmit(*now, &mut ack, &signers[1], config, their_sums), "a gap is told at once");
+    let ignored = &mut |_, _, _, _: &[u8]| {};
+    ours.receive(*now, ack.bytes(), config, our_sums, ignored);
+    ours.abandon();
+    assert_eq!(ours.undelivered().collect::<Vec<_>>(), [0, 1, 2]);
+}
+
 /// A half-dead peer: its ACK messages are named, and what it never saw it is not asked about for ever.
 #[test]
 fn a_silent_peer_is_half_dead_after_patience() {
