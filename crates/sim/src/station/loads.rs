@@ -115,7 +115,7 @@ impl Station {
         self.desk.beat_at = now + millis(work.interval_ms);
         self.desk.beats = self.desk.beats.wrapping_add(1);
         if self.desk.loads.is_some() || self.desk.tickets.is_some() {
-            self.look_at_tickets(net);
+            self.look_at_tickets(now, net);
             return self.beat_by_name(now, &work, net);
         }
         // Nobody checks: one content serves all neighbours.
@@ -155,7 +155,7 @@ impl Station {
                 if let Ok(ticket) = link.send_buffer(now, from, to, buffer, outlet)
                     && let Some(tickets) = &mut desk.tickets
                 {
-                    tickets.last.push(ticket);
+                    tickets.sent.push_back((now, ticket, node));
                 }
             } else {
                 let _ = link.send(now, from, to, buffer.bytes(), outlet);

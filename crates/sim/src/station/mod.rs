@@ -43,6 +43,8 @@ mod outlet;
 mod workload;
 
 #[cfg(test)]
+mod sweep;
+#[cfg(test)]
 mod tests;
 
 pub use build::{BuildError, Options, Seals, build, finish};

@@ -7,15 +7,19 @@ use super::loads::Errand;
 use super::note::Note;
 use super::{Desk, Station};
 use crate::process::Ctx;
-use phalanx_core::{Addr, Code, Endpoint, Instant, NodeId, Port, Sink};
+use phalanx_core::{Addr, Code, Duration, Endpoint, Instant, NodeId, Port, Sink};
 use phalanx_fault::Outcome;
 use phalanx_protocol::link::mml;
 use phalanx_protocol::link::rcl::Payload;
 use phalanx_protocol::link::status::{Status, Ticket};
 use phalanx_protocol::link::{Input, Output};
+use std::collections::VecDeque;
 
 /// Operation faults waiting to show; past it they show at once.
 const FAILING_MAX: usize = 256;
+
+/// No operation fault hides for longer, in any scenario that makes sense.
+const SETTLED: Duration = Duration::from_secs(1);
 
 /// Ticketed sends of a station (CL-2).
 #[derive(Default)]
@@ -24,8 +28,8 @@ pub(super) struct Tickets {
     done: Vec<(Ticket, Result<(), Code>)>,
     /// Operation faults that will show.
     failing: Vec<(Instant, Ticket, Code)>,
-    /// The sends of the last beat: by the next one each must be settled.
-    pub(super) last: Vec<Ticket>,
+    /// Sends that are looked at once they are old enough.
+    pub(super) sent: VecDeque<(Instant, Ticket, NodeId)>,
 }
 
 impl Tickets {
@@ -205,15 +209,15 @@ impl Station {
         }
     }
 
-    /// CL-2: the sends of the last beat, whose statuses must be settled by now unless their peer was never met or
-    /// their failure is still to show.
-    pub(super) fn look_at_tickets(&mut self, net: &mut Ctx<'_, Self>) {
-        let Some(tickets) = &mut self.desk.tickets else { return };
-        let waits = |t: &Ticket| tickets.failing.iter().any(|f| f.1 == *t);
-        let pending = tickets.last.iter().any(|&t| self.link.status(t) == Some(Status::Pending) && !waits(&t));
-        tickets.last.clear();
-        if pending && self.shared.options.checked {
-            net.note(Note::Unsettled);
+    /// CL-2: a send that is long past must be settled, unless it still waits for a session with its peer.
+    pub(super) fn look_at_tickets(&mut self, now: Instant, net: &mut Ctx<'_, Self>) {
+        let Self { shared, link, desk } = self;
+        let Some(tickets) = &mut desk.tickets else { return };
+        while let Some((_, ticket, node)) = tickets.sent.pop_front_if(|s| now.since(s.0) >= SETTLED) {
+            let met = link.whereabouts(node).is_some_and(|(_, session)| session.is_some());
+            if met && link.status(ticket) == Some(Status::Pending) && shared.options.checked {
+                net.note(Note::Unsettled);
+            }
         }
     }
 }

@@ -69,9 +69,9 @@ impl Stream {
         right
     }
 
-    /// The sender learned that what is under way may be lost.
-    pub(super) fn close(&mut self) -> Option<&mut Generation> {
-        let last = self.generations.back_mut()?;
+    /// The sender learned that what is under way may be lost. Gives the generation that ends with it.
+    pub(super) fn close(&mut self) -> Option<&Generation> {
+        let last = self.generations.back_mut().filter(|g| g.open)?;
         last.open = false;
         Some(last)
     }
