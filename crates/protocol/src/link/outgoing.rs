@@ -42,8 +42,19 @@ impl Link {
             peer.queued = true;
             self.ready.push_back(slot as u32);
         } else {
-            self.deadlines.arm(slot, peer.deadline());
+            self.rest(now, slot);
         }
+    }
+
+    /// A peer has nothing to send now: its timers say when to look again.
+    #[inline]
+    fn rest(&mut self, now: Instant, slot: usize) {
+        let Some((_, peer)) = self.peers.at_mut(slot) else { return };
+        let config = local::rcl_config(&self.config, peer);
+        if let Some(rcl) = &mut peer.rcl {
+            rcl.watch(now, &config);
+        }
+        self.deadlines.arm(slot, peer.deadline());
     }
 
     /// Each peer that has packets gets its turn, until the burst is full.
@@ -64,7 +75,7 @@ impl Link {
                 peer.queued = true;
                 self.ready.push_back(slot as u32);
             } else {
-                self.deadlines.arm(slot, peer.deadline());
+                self.rest(now, slot);
             }
         }
     }
@@ -80,15 +91,15 @@ impl Link {
                 break;
             }
             let config = local::rcl_config(&self.config, peer);
-            let mut made =
-                peer.rcl.as_mut().and_then(|c| c.transmit(now, Short::LEN, TAG, &config, &mut self.counters.rcl));
+            let rcl = peer.rcl.as_mut().filter(|c| c.has_work());
+            let mut made = rcl.and_then(|c| c.transmit(now, Short::LEN, TAG, &config, &mut self.counters.rcl));
             if let (Some(packet), Some(session)) = (&mut made, &peer.session) {
                 session.bind_sent(packet.bytes_mut());
             }
             let Some(packet) = made.or_else(|| {
-                let config = mml::Config { largest_plain: local::plain_length(peer.largest), ..self.config.mml };
+                let mml = peer.mml.as_mut().filter(|c| c.has_work())?;
+                let config = mml::Config { largest_plain: config.largest_plain, ..self.config.mml };
                 let mut packet = Buf::new(Short::LEN, Channel::room(&config) + TAG);
-                let mml = peer.mml.as_mut()?;
                 mml.transmit(now, &mut packet, &self.signer, &config, &mut self.counters.mml).then_some(packet)
             }) else {
                 break;

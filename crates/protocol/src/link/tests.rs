@@ -497,3 +497,22 @@ fn an_idle_link_is_silent_and_its_fingerprint_does_not_age() {
     assert!(copy == world.links[0]);
     assert_eq!(print, Fingerprint::of(&copy, world.now));
 }
+
+/// A message for a peer that has granted no credit for long is asked about, not forgotten.
+#[test]
+fn a_message_that_finds_no_credit_asks_for_some() {
+    let (mut world, b, a) = World::acquainted();
+    world.links[1].hold(world.now, a).unwrap();
+    let mut sent = 0u32;
+    while world.links[0].send_reliable(world.now, Port(4), Endpoint { node: b, port: Port(5) }, &[7; 1000]).is_ok() {
+        sent += 1;
+        world.deliver_all();
+    }
+    world.run_until(world.now + Duration::from_secs(2));
+    world.call(1, |link, now, out| link.release(now, a, out)).unwrap();
+    // The news of the new credit is lost.
+    world.expire_due();
+    world.wire.clear();
+    world.run_until(world.now + Duration::from_secs(3));
+    assert_eq!(world.said[1].iter().filter(|s| matches!(s, Said::Message(..))).count() as u32, sent);
+}

@@ -223,7 +223,6 @@ impl Connection {
         let due = self.receiver.ack_due();
         let Some(frames) = self.sender.transmit(now, &mut header, config, sums) else {
             if !due && !header.ping {
-                self.sender.watch(now, config);
                 return None;
             }
             let mut sack = [0; SACK_WORDS];
@@ -244,6 +243,12 @@ impl Connection {
         }
         rcl::finish(packet.bytes_mut());
         Some(packet)
+    }
+
+    /// Nothing can be sent now: starts the clock when that is for want of credit.
+    #[inline]
+    pub(crate) fn watch(&mut self, now: Instant, config: &Config) {
+        self.sender.watch(now, config);
     }
 
     /// When [`Connection::expire`] wants to be called.

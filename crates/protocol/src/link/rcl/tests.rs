@@ -63,6 +63,7 @@ impl Pair {
                     }
                 }
             }
+            self.ends[side].watch(self.now, &self.config);
         }
     }
 
