@@ -255,3 +255,39 @@ impl Draw {
         all[self.rng.index(N)]
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::scenario::Scenario;
+    use std::collections::BTreeSet;
+
+    /// Whatever is drawn can be read, and every kind of fault, of rule, of network and of workload comes up.
+    #[test]
+    fn what_is_drawn_makes_sense_and_leaves_nothing_out() {
+        let mut words = BTreeSet::new();
+        for seed in 0..1_000 {
+            let text = draw(seed, None);
+            let scenario = Scenario::parse("drawn", &text, &[] as &[&str]).unwrap_or_else(|e| panic!("{e}\n{text}"));
+            assert_eq!(scenario.setup.seed, seed);
+            assert!((3..=16).contains(&scenario.setup.nodes));
+            words.extend(text.split('"').skip(1).step_by(2).map(str::to_owned));
+        }
+        let faults = super::super::entry::KINDS;
+        // Nobody holds streams yet, and what ends by itself needs neither of the others.
+        let drawn = faults.iter().filter(|k| !matches!(**k, "stream-reset" | "heal" | "resume"));
+        let rules = phalanx_fault::KindName::ALL.map(phalanx_fault::KindName::name);
+        let others = ["fake", "real", "wire", "plain", "out", "in", "both", "torus", "segments", "leader", "all"];
+        for word in drawn.chain(&rules).chain(&others).chain(&WORKLOADS) {
+            assert!(words.contains(*word), "{word} never came up");
+        }
+    }
+
+    #[test]
+    fn a_seed_is_a_configuration() {
+        assert_eq!(draw(7, None), draw(7, None));
+        assert_ne!(draw(7, None), draw(8, None));
+        let [order, reliable] = ["order", "reliable"].map(|w| draw(7, Some(w)));
+        assert!(order.contains("kind = \"order\"") && reliable.contains("kind = \"reliable\""));
+    }
+}

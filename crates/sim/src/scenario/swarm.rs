@@ -80,22 +80,26 @@ pub struct Summary {
 
 /// Draws and runs a swarm. `progress` hears of each run as it ends, with how many have.
 #[must_use]
-pub fn swarm(swarm: &Swarm, progress: impl Fn(u64, &Run) + Sync) -> Summary {
+pub fn swarm(plan: &Swarm, progress: impl Fn(u64, &Run) + Sync) -> Summary {
+    carry_out(plan, progress, |seed| one(seed, plan.workload.as_deref()))
+}
+
+fn carry_out(plan: &Swarm, progress: impl Fn(u64, &Run) + Sync, one: impl Fn(u64) -> (Run, Outcome) + Sync) -> Summary {
     let begin = std::time::Instant::now();
     let next = AtomicU64::new(0);
-    // Runs from this one on are not begun any more.
-    let limit = AtomicU64::new(swarm.runs);
+    // Runs from this one on do not count, and are not begun any more.
+    let limit = AtomicU64::new(plan.runs);
     let done = Mutex::new(BTreeMap::new());
     std::thread::scope(|scope| {
-        for _ in 0..swarm.jobs.max(1) {
+        for _ in 0..plan.jobs.max(1) {
             scope.spawn(|| {
                 loop {
                     let number = next.fetch_add(1, Ordering::Relaxed);
                     if number >= limit.load(Ordering::Acquire) {
                         return;
                     }
-                    let (run, outcome) = one(swarm.first.wrapping_add(number), swarm.workload.as_deref());
-                    if !run.green && !swarm.keep_going {
+                    let (run, outcome) = one(plan.first + number);
+                    if !run.green && !plan.keep_going {
                         limit.fetch_min(number + 1, Ordering::AcqRel);
                     }
                     let mut done = done.lock().unwrap_or_else(PoisonError::into_inner);
@@ -105,11 +109,10 @@ pub fn swarm(swarm: &Swarm, progress: impl Fn(u64, &Run) + Sync) -> Summary {
             });
         }
     });
-    let mut summary = Summary { trace: swarm.first, ..Summary::default() };
-    let count = limit.into_inner();
-    for (run, outcome) in
-        done.into_inner().unwrap_or_else(PoisonError::into_inner).into_iter().map(|d| d.1).take(count as usize)
-    {
+    let mut summary = Summary { trace: plan.first, ..Summary::default() };
+    let mut done = done.into_inner().unwrap_or_else(PoisonError::into_inner);
+    let _behind = done.split_off(&limit.into_inner());
+    for (run, outcome) in done.into_values() {
         summary.add(run, outcome);
     }
     summary.wall = begin.elapsed();
@@ -161,5 +164,63 @@ impl Summary {
     #[must_use]
     pub fn is_green(&self) -> bool {
         self.red.is_empty()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::check::{Report, Violation};
+    use crate::scenario::Measures;
+    use crate::stats::Stats;
+    use phalanx_core::Instant;
+
+    /// A run that is red for some seeds, and takes longer the earlier it is: later ones overtake it.
+    fn fake(seed: u64, red: &[u64]) -> (Run, Outcome) {
+        std::thread::sleep(Duration::from_millis(20_u64.saturating_sub(seed)));
+        let green = !red.contains(&seed);
+        let wrong = Violation { checker: "planted", at: Instant::ZERO, node: None, text: "red".into() };
+        let violations = if green { vec![] } else { vec![wrong] };
+        let report = Report {
+            seed,
+            ended: Instant::ZERO,
+            settled_in: None,
+            trace: seed * 77,
+            stats: Stats::default(),
+            violations,
+            more: 0,
+            replay: String::new(),
+        };
+        let outcome = Outcome { report, measures: Measures::default(), missed: vec![], wall: Duration::ZERO };
+        let run = Run { seed, workload: "order", nodes: 3, events: 10, trace: seed * 77, wall: Duration::ZERO, green };
+        (run, outcome)
+    }
+
+    fn plan(jobs: usize, keep_going: bool) -> Swarm {
+        Swarm { first: 5, runs: 20, jobs, workload: None, keep_going }
+    }
+
+    #[test]
+    fn the_first_red_run_ends_a_swarm_whoever_is_faster() {
+        let mut seen = Vec::new();
+        for jobs in [1, 2, 5] {
+            let summary = carry_out(&plan(jobs, false), |_, _| (), |seed| fake(seed, &[9, 11]));
+            let red: Vec<u64> = summary.red.iter().map(|r| r.run.seed).collect();
+            assert_eq!((red, summary.runs, summary.events), (vec![9], 5, 50), "{jobs} jobs");
+            seen.push(summary.trace);
+        }
+        assert!(seen.iter().all(|t| *t == seen[0]), "{seen:x?}");
+    }
+
+    #[test]
+    fn a_swarm_that_keeps_going_reports_all() {
+        let heard = AtomicU64::new(0);
+        let count = |_, _: &Run| {
+            heard.fetch_add(1, Ordering::Relaxed);
+        };
+        let summary = carry_out(&plan(3, true), count, |seed| fake(seed, &[11, 9]));
+        assert_eq!(summary.red.iter().map(|r| r.run.seed).collect::<Vec<_>>(), [9, 11]);
+        assert_eq!((summary.runs, heard.into_inner(), summary.workloads["order"]), (20, 20, 20));
+        assert!(!summary.is_green());
     }
 }

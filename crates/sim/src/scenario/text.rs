@@ -223,3 +223,95 @@ fn workload_field(error: &WorkloadError) -> &'static str {
         | WorkloadError::Length { field, .. } => field,
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const GOOD: &str = "name = 'x'\nnodes = 4\n\n[network]\nloss = 0.1\n\n[workload]\nkind = 'order'\n\n\
+                        [[fault]]\nat = '1s'\nkind = 'crash'\nnodes = [3]\n";
+
+    fn refused(text: &str, changes: &[&str]) -> String {
+        Scenario::parse("x.toml", text, changes).map(|s| s.name).expect_err(text).to_string()
+    }
+
+    #[test]
+    fn defaults_are_those_of_the_guide() {
+        let scenario = Scenario::parse("x.toml", GOOD, &[] as &[&str]).unwrap();
+        assert_eq!((scenario.setup.seed, scenario.setup.threads), (1, 1));
+        assert_eq!((scenario.options.seals, scenario.options.by_reference), (Seals::Fake, false));
+        let [safety, work, liveness] = [10, 1, 60].map(Duration::from_secs);
+        assert_eq!(scenario.phases, Phases { safety, work, liveness });
+        assert_eq!((scenario.timeline.len(), scenario.workload_name()), (1, "order"));
+    }
+
+    #[test]
+    fn errors_name_the_file_the_line_the_field_and_what_is_accepted() {
+        for (from, to, wanted) in [
+            ("nodes = 4", "nods = 4", "x.toml:2: `nods`: unknown field `nods`; known: nodes, "),
+            ("nodes = 4", "nodes = 0", "x.toml:2: `nodes`: 0 nodes: at least 1"),
+            ("nodes = 4", "nodes = 'many'", "x.toml:2: `nodes`: invalid type: string \"many\""),
+            ("nodes = 4", "nodes = ", "x.toml:2: "),
+            ("name = 'x'\n", "", "missing field `name`"),
+            ("loss = 0.1", "loss = 1.1", "x.toml:5: `network.loss`: loss = 1.1 is not a probability"),
+            ("loss = 0.1", "lost = 0.1", "x.toml:5: `network.lost`: unknown field `lost`; known: loss, "),
+            (
+                "loss = 0.1",
+                "latency = { kind = 'fxed', us = 1 }",
+                "x.toml:5: `network.latency`: unknown variant `fxed`",
+            ),
+            (
+                "loss = 0.1",
+                "topology = { kind = 'torus', x = 1, y = 1, z = 1, per_hop_us = 1 }",
+                "`network.topology`: ",
+            ),
+            ("kind = 'order'", "kind = 'oder'", "unknown variant `oder`; known: order, "),
+            ("kind = 'order'", "kind = 'order'\ninterval_ms = 0", "x.toml:9: `workload.interval_ms`: interval_ms = 0"),
+            ("at = '1s'", "at = 1", "x.toml:11: `fault.0.at`: invalid type: integer `1`, expected a duration"),
+            ("at = '1s'", "at = '1s'\nuntl = '2s'", "x.toml:12: `fault.0.untl`: unknown field `untl`; known: until, "),
+            ("nodes = [3]", "nodes = [4]", "x.toml:13: `fault.0.nodes`: there is no node 4"),
+            ("nodes = [3]", "role = 'boss'", "x.toml:13: `fault.0.role`: `boss` is unknown; known: "),
+            ("nodes = [3]\n", "", "x.toml:10: `fault.0`: kind `crash` needs `nodes`, `role` or `random`"),
+            (
+                "[[fault]]",
+                "[expect]\ndelivred = 3\n[[fault]]",
+                "`expect.delivred`: `delivred` is unknown; known: delivered,",
+            ),
+            (
+                "[[fault]]",
+                "[measure]\nshow = ['evnts']\n[[fault]]",
+                "`measure.show.0`: `evnts` is unknown; known: events,",
+            ),
+            ("[[fault]]", "[phases]\nsafety = '0s'\n[[fault]]", "`phases.safety`: must be longer than nothing"),
+            ("nodes = 4", "nodes = 4\nseals = 'wax'", "x.toml:3: `seals`: unknown variant `wax`; known: "),
+            ("nodes = 4", "nodes = 4\nthreads = 0", "x.toml:3: `threads`: 0 threads run nothing"),
+        ] {
+            assert!(GOOD.contains(from), "{from}");
+            let error = refused(&GOOD.replacen(from, to, 1), &[]);
+            assert!(error.contains(wanted), "{to}\n{error}\nshould say {wanted}");
+        }
+    }
+
+    #[test]
+    fn what_is_set_is_checked_like_the_file_and_blamed_alone() {
+        let scenario = Scenario::parse("x.toml", GOOD, &["network.loss=0.2", "phases.safety=3s", "seed=9"]).unwrap();
+        assert_eq!((scenario.setup.network.loss, scenario.setup.seed), (0.2, 9));
+        for (changes, wanted) in [
+            (&["network.los=1"][..], "--set network.los=1: `network.los`: unknown field `los`; known: loss, "),
+            (&["seed=2", "network.loss=2"], "--set network.loss=2: `network.loss`: loss = 2 is not a probability"),
+            (&["nodes=3", "seed=2"], "--set nodes=3: `fault.0.nodes`: there is no node 3"),
+            (&["fault.0.at=later"], "--set fault.0.at=later: `fault.0.at`: `later` is not a duration"),
+            (&["fault.1.at=2s"], "--set fault.1.at=2s: `fault.1.at`: `1` is unknown; known: 0"),
+            (&["phases.safety=500ms"], "--set phases.safety=500ms: `fault.0.at`: 1s comes after the first phase"),
+            (&["seed"], "--set seed: write a field's path"),
+        ] {
+            let error = refused(GOOD, changes);
+            assert!(error.starts_with(wanted), "{error}\nshould say {wanted}");
+        }
+        let broken = GOOD.replace("loss", "lost");
+        assert!(
+            refused(&broken, &["seed=2"]).starts_with("x.toml:5: `network.lost`"),
+            "the file's own mistake stays its own"
+        );
+    }
+}

@@ -1,0 +1,188 @@
+//! Scenarios from the outside: those that are shipped, those in the guide, and what the timeline does to a run.
+
+use phalanx_sim::scenario::{Outcome, Scenario, Swarm, names, swarm};
+use std::path::PathBuf;
+
+const GUIDE: &str = include_str!("../../../docs/scenarios.md");
+const SEEDS: std::ops::Range<u64> = 1..4;
+/// Changes nothing.
+const AS_IS: &[&str] = &[];
+
+fn shipped() -> Vec<(String, String)> {
+    let folder = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../scenarios");
+    let files = std::fs::read_dir(folder).unwrap().map(|f| f.unwrap().path());
+    let mut all: Vec<_> = files.filter(|f| f.extension().is_some_and(|e| e == "toml")).collect();
+    all.sort();
+    all.into_iter().map(|f| (f.display().to_string(), std::fs::read_to_string(&f).unwrap())).collect()
+}
+
+/// Four nodes that exchange reliable messages on a calm network for two seconds, and `more`.
+fn ran(more: &str) -> Outcome {
+    let text = format!(
+        "name = 'test'\nnodes = 4\nworkload = {{ kind = 'reliable', largest = 2000 }}\nphases = {{ safety = '2s' }}\n{more}"
+    );
+    run(&text)
+}
+
+fn run(text: &str) -> Outcome {
+    let scenario = Scenario::parse("test", text, AS_IS).unwrap_or_else(|e| panic!("{e}\n{text}"));
+    scenario.run().unwrap()
+}
+
+fn green(outcome: &Outcome) -> &Outcome {
+    assert!(outcome.is_green(), "{} {:?}", outcome.report, outcome.missed);
+    outcome
+}
+
+fn measured(outcome: &Outcome, name: &str) -> u64 {
+    outcome.measures.get(name).unwrap_or_else(|| panic!("no measure {name}"))
+}
+
+#[test]
+fn shipped_scenarios_are_green_with_several_seeds() {
+    let all = shipped();
+    assert!(all.len() >= 6, "{} scenarios", all.len());
+    for (file, text) in all {
+        for seed in SEEDS {
+            let mut scenario = Scenario::parse(&file, &text, AS_IS).unwrap_or_else(|e| panic!("{e}"));
+            scenario.setup.seed = seed;
+            let outcome = scenario.run().unwrap();
+            assert!(outcome.is_green(), "{file} --seed {seed}: {} {:?}", outcome.report, outcome.missed);
+            assert!(file.ends_with(&format!("/{}.toml", scenario.name)), "{file} is called {}", scenario.name);
+        }
+    }
+}
+
+#[test]
+fn the_guides_examples_are_scenarios() {
+    let blocks: Vec<&str> = GUIDE.split("```toml").skip(1).filter_map(|b| b.split("```").next()).collect();
+    assert_eq!(blocks.len(), 2);
+    for block in blocks {
+        green(&run(block));
+    }
+    let tables = GUIDE.split('`').skip(1).step_by(2).filter(|part| part.starts_with("{ "));
+    let mut read = 0;
+    for table in tables {
+        let field = match () {
+            () if ["flat", "torus", "segments"].iter().any(|k| table.contains(k)) => "topology",
+            () if table.contains("mbit_s") => "link",
+            () if table.contains("per_flow_us") => "switch",
+            () => "latency",
+        };
+        let text = format!("name = 'x'\nnodes = 4\nworkload.kind = 'order'\nnetwork.{field} = {table}");
+        Scenario::parse("guide", &text, AS_IS).unwrap_or_else(|e| panic!("{table}: {e}"));
+        read += 1;
+    }
+    assert!(read >= 11, "{read} tables");
+}
+
+#[test]
+fn the_guide_knows_every_measure() {
+    for name in names() {
+        let last = name.rsplit('.').next().unwrap();
+        let known = [format!("`{name}`"), format!("`.{last}`"), format!("`{last}`")];
+        assert!(known.iter().any(|k| GUIDE.contains(k)), "{name}");
+    }
+}
+
+#[test]
+fn the_dead_come_back_when_their_time_is_over() {
+    let outcome = ran("[[fault]]\nat = '500ms'\nkind = 'crash'\nrandom = 2\nfor = '300ms'");
+    assert_eq!(measured(green(&outcome), "starts"), 6);
+    let repeated = ran("[[fault]]\nat = '500ms'\nevery = '500ms'\nkind = 'crash-host'\nnodes = [1]\nfor = '100ms'");
+    assert_eq!((measured(&repeated, "faults.crash-host"), measured(green(&repeated), "starts")), (3, 7));
+    let listed = ran("[[fault]]\nkind = 'crash'\nnodes = [0, 1]\n[[fault]]\nat = '1s'\nkind = 'restart'");
+    assert_eq!((measured(&listed, "faults.restart"), measured(green(&listed), "starts")), (2, 6));
+}
+
+#[test]
+fn a_partition_stops_what_it_says_and_heals_by_name_or_by_time() {
+    let dropped = |more: &str| measured(green(&ran(more)), "packets.dropped.partition");
+    let cut = "[[fault]]\nat = '500ms'\nkind = 'partition'\nname = 'cable'\nnodes = [0]\n";
+    let (whole, short) = (dropped(cut), dropped(&format!("{cut}for = '100ms'")));
+    let named = dropped(&format!("{cut}[[fault]]\nat = '600ms'\nkind = 'heal'\nname = 'cable'"));
+    assert!(0 < short && short < whole, "{short} of {whole}");
+    assert_eq!(named, short, "the same run, however it is healed");
+    let pair = dropped(&format!("{cut}against = [1]\ndirection = 'out'"));
+    assert!(0 < pair && pair < whole, "{pair} of {whole}");
+}
+
+#[test]
+fn pauses_losses_weather_and_clocks_leave_their_marks() {
+    let pauses =
+        ran("[[fault]]\nat = '200ms'\nevery = '400ms'\nuntil = '1300ms'\nkind = 'pause'\nrandom = 1\nfor = '50ms'");
+    assert_eq!(measured(green(&pauses), "faults.pause"), 3);
+    let loss = ran("[[fault]]\nkind = 'loss'\nnodes = [2]\ninward = 0.3\noutward = 0.3");
+    assert!(measured(green(&loss), "packets.dropped.node-loss") > 10);
+    let weather = ran("[[fault]]\nkind = 'weather'\nloss = 0.2\nduplication = 0.2\nfor = '1s'");
+    assert!(measured(green(&weather), "packets.dropped.loss") > 10 && measured(&weather, "packets.duplicated") > 10);
+    let calm = ran("");
+    let clock = ran("[[fault]]\nkind = 'clock'\nnodes = [0]\nrate = 3.0");
+    assert!(measured(green(&clock), "sent.reliable") > measured(green(&calm), "sent.reliable"), "it sends more often");
+}
+
+/// FI-3, FI-5: rules act at the point they name, and what they did is counted there.
+#[test]
+fn rules_act_at_their_point_and_are_counted_there() {
+    let inject = |more: &str| ran(&format!("[[fault]]\nkind = 'inject'\nnodes = 'all'\n{more}"));
+    let wire = inject("rule = { kind = 'modify', p = 0.1 }");
+    assert!(measured(green(&wire), "injected.wire.modify") > 10);
+    assert!(measured(&wire, "link.dropped.bad-seal") > 10, "below the seal a damaged packet dies at its tag");
+    assert_eq!(measured(&wire, "injected.plain.modify"), 0);
+    let plain = inject("point = 'plain'\nrule = { kind = 'modify', p = 0.1 }");
+    assert!(measured(green(&plain), "injected.plain.modify") > 10);
+    assert!(measured(&plain, "rcl.rejected") > 0, "above it the layers must see for themselves");
+    let only = inject("rule = { kind = 'drop', only = ['n3'] }\nfor = '500ms'");
+    assert!(measured(green(&only), "injected.wire.drop") > 10);
+}
+
+/// MM-3: whoever leads is hit, and the group goes on.
+#[test]
+fn a_role_is_hit_wherever_it_is() {
+    let text = "name = 'x'\nnodes = 6\nworkload.kind = 'order'\nphases = { safety = '6s', liveness = '120s' }\n\
+                [[fault]]\nat = '2s'\nevery = '2s'\nkind = 'crash-host'\nrole = 'leader'\nfor = '1s'";
+    let outcome = run(text);
+    assert_eq!(measured(green(&outcome), "faults.crash-host"), 4, "two groups, two times");
+    assert!(measured(&outcome, "delivered.order") > 100);
+}
+
+#[test]
+fn a_bound_that_does_not_hold_makes_a_run_red() {
+    let outcome = ran("[expect]\ndelivered = ['>= 1', '< 10']\nviolations = 0");
+    assert!(!outcome.is_green() && outcome.report.is_green());
+    let missed: Vec<_> = outcome.missed.iter().map(|m| m.bound.to_string()).collect();
+    assert_eq!(missed, ["delivered < 10"]);
+    assert_eq!(outcome.missed[0].value, measured(&outcome, "delivered"));
+}
+
+/// No protocol keeps its word on disks that lie: the checkers see it, through all of the scenario's machinery.
+#[test]
+fn a_lying_disk_is_a_violation() {
+    let text = "name = 'x'\nnodes = 3\nworkload = { kind = 'order', interval_ms = 10 }\nphases = { safety = '4s' }\n\
+                [[fault]]\nkind = 'disk'\nnodes = 'all'\nforget = 1.0\n\
+                [[fault]]\nat = '2s'\nkind = 'crash-host'\nnodes = 'all'\nfor = '100ms'";
+    let outcome = run(text);
+    assert!(!outcome.report.is_green(), "{}", outcome.report);
+    assert_eq!(measured(&outcome, "violations"), outcome.report.violations.len() as u64 + outcome.report.more);
+}
+
+#[test]
+fn a_scenario_is_the_same_on_any_number_of_threads() {
+    for (file, text) in shipped() {
+        let trace = |threads: usize| {
+            let changes = [format!("threads={threads}"), "phases.safety=1500ms".into(), "fault=[]".into()];
+            let outcome = Scenario::parse(&file, &text, &changes).unwrap().run().unwrap();
+            (outcome.report.trace, outcome.measures)
+        };
+        assert_eq!(trace(1), trace(2), "{file}");
+    }
+}
+
+#[test]
+fn a_swarm_is_the_same_however_many_run_at_once() {
+    let plan = |jobs| Swarm { first: 100, runs: 6, jobs, workload: Some("reliable".into()), keep_going: true };
+    let (one, two) = (swarm(&plan(1), |_, _| ()), swarm(&plan(2), |_, _| ()));
+    assert_eq!((one.trace, one.events, one.runs, &one.faults), (two.trace, two.events, 6, &two.faults));
+    let other = swarm(&Swarm { first: 101, ..plan(2) }, |_, _| ());
+    assert_ne!(one.trace, other.trace);
+}
