@@ -170,7 +170,10 @@ impl Link {
             }
             return Ok(());
         }
-        if hello.echo != 0 && peer.attempt.as_ref().is_none_or(|a| a.nonce != hello.echo) {
+        let answers = hello.echo != 0 && peer.attempt.as_ref().is_some_and(|a| a.nonce == hello.echo);
+        // It answers what we do not ask now. From the start that our session is with it is an old copy. From any other
+        // it is a question all the same: a recording of ours may have reached a peer that just started.
+        if hello.echo != 0 && !answers && peer.session.as_ref().is_some_and(|s| s.boot == long.boot) {
             return Err(Dropped::StaleHello);
         }
         if peer.attempt.is_none() {
@@ -197,7 +200,7 @@ impl Link {
                 group: None,
             });
         }
-        if hello.echo != 0 {
+        if answers {
             self.establish(now, slot, out);
             if !hello.done {
                 self.send_hello(slot, true, out);

@@ -342,6 +342,20 @@ fn a_restarted_peer_is_met_anew_and_its_old_packets_are_refused() {
     assert_eq!(world.said[0], []);
 }
 
+/// A recording that reaches a peer right after its start does not keep it from being met.
+#[test]
+fn a_recorded_hello_does_not_delay_a_restarted_peer() {
+    let (mut world, b, a) = World::acquainted();
+    let recorded = world.tape.iter().find(|(from, ..)| *from == Addr::Local(0)).unwrap().2.clone();
+    world.links[1] = link(&KeyRing::new(1, [9; 32]), 7, true);
+    world.arrive(1, Addr::Local(0), &recorded);
+    world.wire.clear();
+    world.reliable(0, b, b"are you there?");
+    world.run_until(world.now + Duration::from_millis(500));
+    assert_eq!(world.said[0], [Said::Down(b, Code::NotInitialized), Said::Up(b, boot(7))]);
+    assert_eq!(world.said[1], [Said::Up(a, boot(1))]);
+}
+
 #[test]
 fn keys_rotate_under_a_running_session() {
     let (mut world, b, a) = World::acquainted();
