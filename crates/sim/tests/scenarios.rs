@@ -170,8 +170,7 @@ fn a_lying_disk_is_a_violation() {
 fn a_scenario_is_the_same_on_any_number_of_threads() {
     for (file, text) in shipped() {
         let trace = |threads: usize| {
-            let changes = [format!("threads={threads}"), "phases.safety=1500ms".into(), "fault=[]".into()];
-            let outcome = Scenario::parse(&file, &text, &changes).unwrap().run().unwrap();
+            let outcome = Scenario::parse(&file, &text, &[format!("threads={threads}")]).unwrap().run().unwrap();
             (outcome.report.trace, outcome.measures)
         };
         assert_eq!(trace(1), trace(2), "{file}");

@@ -242,7 +242,8 @@ mod tests {
     #[test]
     fn sums_add_up_over_links() {
         let mut sums = LinkSums::default();
-        let mut counters = Counters { accepted: 3, ..Counters::default() };
+        let mut counters = Counters::default();
+        counters.accepted = 3;
         counters.rcl.retransmissions = 2;
         counters.mml.retransmissions = 5;
         sums.add(&counters);

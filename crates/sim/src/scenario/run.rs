@@ -24,6 +24,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 /// The generators of timelines, apart from those of nodes and of drawn configurations.
 const STREAM: u64 = 0x71e1_0000_0000_0000;
 
+/// Nodes that start at once have started by then: before, nobody is there to be hit.
+const STARTED: Duration = Duration::from_nanos(1);
+
 /// What a scenario came to.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Outcome {
@@ -128,7 +131,7 @@ impl<'a> Runner<'a> {
         let uses_plain = scenario.timeline.iter().any(plain);
         let mut runner = Self { scenario, sim, told, facts, agenda: BTreeMap::new(), planned: 0, rngs, uses_plain };
         for (entry, line) in scenario.timeline.iter().enumerate() {
-            runner.plan(Instant::ZERO + line.at, Due::Begin { entry, turn: 0 });
+            runner.plan(Instant::ZERO + line.at.max(STARTED), Due::Begin { entry, turn: 0 });
         }
         runner
     }
@@ -177,14 +180,15 @@ impl<'a> Runner<'a> {
     fn pick(&mut self, entry: usize, line: &Entry) -> Vec<u32> {
         let sim = &self.sim;
         let fits = |n: u32| match (&line.what, sim.state(n)) {
-            (What::Crash | What::CrashHost | What::Pause, state) => state == State::Up,
-            (What::Resume, state) => state == State::Paused,
             (What::Restart, state) if line.on.is_open() => is_dead(state),
-            _ => true,
+            (what, state) => befalls(what, state),
         };
         let told = self.told.lock().unwrap_or_else(PoisonError::into_inner);
         let role = |role: &str, n: u32| told.leaders.plays(n, role);
-        line.on.pick(self.scenario.setup.nodes, &mut self.rngs[entry], fits, role)
+        let mut nodes = line.on.pick(self.scenario.setup.nodes, &mut self.rngs[entry], fits, role);
+        // A list may name nodes that the fault leaves as they are: they do not count as hit.
+        nodes.retain(|&n| befalls(&line.what, sim.state(n)));
+        nodes
     }
 
     /// Does what an entry says, and tells how it ends.
@@ -281,6 +285,17 @@ impl<'a> Runner<'a> {
         self.facts.virtual_ms = report.ended.since(Instant::ZERO).as_millis();
         self.facts.settled_ms = report.settled_in.map_or(0, Duration::as_millis);
         self.facts.violations = report.violations.len() as u64 + report.more;
+    }
+}
+
+/// Whether something happens to a node in that state.
+fn befalls(what: &What, state: State) -> bool {
+    match what {
+        What::Crash => matches!(state, State::Up | State::Paused),
+        What::CrashHost => matches!(state, State::Up | State::Paused | State::ProcessDown),
+        What::Pause => state == State::Up,
+        What::Resume => state == State::Paused,
+        _ => true,
     }
 }
 

@@ -258,7 +258,7 @@ mod tests {
             (
                 "loss = 0.1",
                 "latency = { kind = 'fxed', us = 1 }",
-                "x.toml:5: `network.latency`: unknown variant `fxed`",
+                "x.toml:5: `network.latency.kind`: unknown variant `fxed`; known: fixed, ",
             ),
             (
                 "loss = 0.1",
