@@ -26,11 +26,13 @@ pub struct Hello {
     pub done: bool,
     /// Group datagrams below this number are older than this hello.
     pub group_floor: u64,
+    /// The receiver's nonce in the session that the sender holds with it; zero when it holds none.
+    pub holds: u64,
 }
 
 impl Hello {
     /// Encoded length. A longer body comes from a newer peer and is read up to here.
-    pub const LEN: usize = 80;
+    pub const LEN: usize = 88;
 
     const DONE: u8 = 1;
 
@@ -51,6 +53,7 @@ impl Hello {
             largest: u16_at(body, 68),
             done: body[70] & Self::DONE != 0,
             group_floor: u64_at(body, 72),
+            holds: u64_at(body, 80),
         };
         if hello.nonce == 0 {
             return Err(Malformed::Inconsistent);
@@ -68,6 +71,7 @@ impl Hello {
         out.extend_from_slice(&self.largest.to_le_bytes());
         out.extend_from_slice(&[if self.done { Self::DONE } else { 0 }, 0]);
         out.extend_from_slice(&self.group_floor.to_le_bytes());
+        out.extend_from_slice(&self.holds.to_le_bytes());
     }
 }
 
@@ -88,12 +92,16 @@ mod tests {
             largest: 6,
             done: true,
             group_floor: 7,
+            holds: 8,
         }
         .encode(&mut out);
         assert_eq!(out[..48], [[1; 16], [2; 16], [2; 16]].concat()[..]);
         assert_eq!(
             out[48..],
-            [3, 0, 0, 0, 0, 0, 0, 0, 4, 0, 0, 0, 0, 0, 0, 0, 5, 0, 0, 0, 6, 0, 1, 0, 7, 0, 0, 0, 0, 0, 0, 0]
+            [
+                3, 0, 0, 0, 0, 0, 0, 0, 4, 0, 0, 0, 0, 0, 0, 0, 5, 0, 0, 0, 6, 0, 1, 0, 7, 0, 0, 0, 0, 0, 0, 0, 8, 0,
+                0, 0, 0, 0, 0, 0
+            ]
         );
     }
 
@@ -101,9 +109,9 @@ mod tests {
         #[test]
         fn decode_inverts_encode_and_skips_what_a_newer_peer_appends(
             to: [u8; 16], identity: [u8; 32], nonce in 1u64.., echo: u64, session: u32, largest: u16, done: bool,
-            group_floor: u64, newer in prop::collection::vec(any::<u8>(), 0..9),
+            group_floor: u64, holds: u64, newer in prop::collection::vec(any::<u8>(), 0..9),
         ) {
-            let hello = Hello { to: Boot(to), identity: Identity(identity), nonce, echo, session, largest, done, group_floor };
+            let hello = Hello { to: Boot(to), identity: Identity(identity), nonce, echo, session, largest, done, group_floor, holds };
             let mut out = Vec::new();
             hello.encode(&mut out);
             prop_assert_eq!(out.len(), Hello::LEN);

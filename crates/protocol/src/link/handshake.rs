@@ -10,7 +10,8 @@
 //!
 //! Both may begin at once: each answers with the nonce it sent before, and the two exchanges become one. A recorded
 //! hello gets an answer at most: what it would prove was proved for a nonce that nobody waits for any more. A session
-//! in use stays until another is *proved*, so a recording cannot tear it down. A group member whose datagram comes
+//! in use stays until another is *proved*, so a recording cannot tear it down; and when two find in a handshake that
+//! they hold the same session already, they keep it, so neither can a forged packet that makes one ask. A group member whose datagram comes
 //! before its hello is challenged the same way.
 
 use super::count::Dropped;
@@ -30,10 +31,6 @@ const LONGEST_RETRY: Duration = Duration::from_millis(500);
 const HELLOS: u32 = 8192;
 /// Challenges to strangers in a burst, and for each second: a forged source address must not make us shout.
 const CHALLENGES: u32 = 256;
-
-/// A session that was heard so recently works, whatever else comes from that address. After a longer silence the two
-/// may hold different sessions (the last hello of a handshake never arrived): then a question is the way out.
-const WORKING: Duration = Duration::from_secs(1);
 
 /// How much work strangers may cause: two buckets that fill with time.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -87,14 +84,11 @@ impl Link {
     }
 
     /// Somebody at `from` speaks as if we knew it: ask who it is. Rare by budget, and by the handshake's own pace.
-    ///
-    /// Not when the session with that address works: then the packet is damaged or forged, and the peer's honest
-    /// answer would replace a good session, with everything that is unacknowledged in it.
     pub(crate) fn challenge<S>(&mut self, now: Instant, from: Addr, out: &mut S)
     where
         S: for<'a> Sink<Output<'a>>,
     {
-        if self.works(now, from) || !self.budget.take_challenge(now) {
+        if !self.budget.take_challenge(now) {
             return;
         }
         let slot = match self.by_addr.get(&from) {
@@ -109,12 +103,6 @@ impl Link {
             self.expire_attempt(now, slot, out);
             self.wake(now, slot);
         }
-    }
-
-    /// True when the peer at `addr` proved a moment ago that it holds our session.
-    fn works(&self, now: Instant, addr: Addr) -> bool {
-        let session = self.by_addr.get(&addr).and_then(|&slot| self.peers.at(slot as usize)?.1.session.as_ref());
-        session.is_some_and(|s| now.since(s.heard_at) < WORKING)
     }
 
     pub(crate) fn on_hello<S>(&mut self, now: Instant, from: Addr, bytes: &mut [u8], out: &mut S) -> Result<(), Dropped>
@@ -166,7 +154,7 @@ impl Link {
             && session.nonces == (hello.echo, hello.nonce)
         {
             if !hello.done {
-                self.send_hello(slot, true, out);
+                self.send_hello(slot, Word::Last, out);
             }
             return Ok(());
         }
@@ -176,6 +164,7 @@ impl Link {
         if hello.echo != 0 && !answers && peer.session.as_ref().is_some_and(|s| s.boot == long.boot) {
             return Err(Dropped::StaleHello);
         }
+        let shared = peer.shares(&long.boot, hello.holds);
         if peer.attempt.is_none() {
             begin(peer, now, fresh);
         }
@@ -195,22 +184,27 @@ impl Link {
                 open: (key, derive(&long.boot, &self.boot, their, mine)),
                 counter: 0,
                 replay: Replay::default(),
-                heard_at: now,
                 group_floor: hello.group_floor,
                 group: None,
             });
         }
-        if answers {
+        if answers && shared {
+            // A damaged or forged packet made one of us ask. Nothing is to be replaced, and nothing gets lost.
+            if !hello.done {
+                self.send_hello(slot, Word::Agreed, out);
+            }
+            self.peers.at_mut(slot).expect("seen above").1.attempt = None;
+        } else if answers {
             self.establish(now, slot, out);
             if !hello.done {
-                self.send_hello(slot, true, out);
+                self.send_hello(slot, Word::Last, out);
             }
         } else {
             // Our answer is the first hello of our own side: it is repeated like one.
             attempt.tries = attempt.tries.max(1);
             attempt.again_at = attempt.again_at.max(now + FIRST_RETRY);
             let again_at = attempt.again_at;
-            self.send_hello(slot, false, out);
+            self.send_hello(slot, Word::Open, out);
             self.deadlines.arm_by(slot, again_at);
         }
         Ok(())
@@ -267,7 +261,7 @@ impl Link {
             let wait = (FIRST_RETRY * (1 << attempt.tries.min(10))).min(LONGEST_RETRY);
             attempt.tries += 1;
             attempt.again_at = now + wait;
-            self.send_hello(slot, false, out);
+            self.send_hello(slot, Word::Open, out);
             return;
         }
         // A session in use outlives an attempt to replace it.
@@ -285,14 +279,14 @@ impl Link {
         }
     }
 
-    fn send_hello<S>(&mut self, slot: usize, done: bool, out: &mut S)
+    fn send_hello<S>(&mut self, slot: usize, word: Word, out: &mut S)
     where
         S: for<'a> Sink<Output<'a>>,
     {
         let Some((_, peer)) = self.peers.at(slot) else { return };
         // In a handshake we speak for the attempt; afterwards for the session it led to.
         let (nonce, epoch, other) = match (&peer.attempt, &peer.session) {
-            (Some(attempt), _) if !done => (attempt.nonce, attempt.epoch, attempt.candidate.as_ref()),
+            (Some(attempt), _) if word != Word::Last => (attempt.nonce, attempt.epoch, attempt.candidate.as_ref()),
             (_, Some(session)) => (session.nonces.0, session.epoch, Some(session)),
             _ => return,
         };
@@ -303,7 +297,8 @@ impl Link {
             echo: other.map_or(0, |s| s.nonces.1),
             session: slot as u32 | u32::from(epoch) << 24,
             largest: peer.largest,
-            done,
+            done: word != Word::Open,
+            holds: peer.session.as_ref().map_or(0, |s| s.nonces.1),
             group_floor: self.group_counter,
         };
         let addr = peer.addr;
@@ -324,6 +319,17 @@ impl Link {
     fn nonce(&mut self) -> u64 {
         self.rng.u64().max(1)
     }
+}
+
+/// What a hello is to its sender.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Word {
+    /// A question, or an answer that asks for one.
+    Open,
+    /// The last of a handshake: it led to a session.
+    Last,
+    /// The last of one that led to nothing new: both hold the same session already.
+    Agreed,
 }
 
 fn begin(peer: &mut Peer, now: Instant, nonce: u64) {

@@ -77,7 +77,6 @@ impl Link {
         let (header, sealed) = bytes.split_at_mut(Short::LEN);
         let plain = cipher.open(short.counter, header, sealed).ok_or(Dropped::BadSeal)?;
         session.replay.mark(short.counter);
-        session.heard_at = now;
         peer.unheard = 0;
         if !proved {
             // Only who holds our nonce can have made this packet: it proves the candidate as well as a hello would.

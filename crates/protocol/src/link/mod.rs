@@ -34,6 +34,8 @@
 
 pub mod count;
 mod datagram;
+#[cfg(feature = "forge")]
+mod forge;
 mod handshake;
 mod incoming;
 mod local;

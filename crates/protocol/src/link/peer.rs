@@ -49,8 +49,6 @@ pub(crate) struct Session {
     pub(crate) open: (u8, Cipher),
     pub(crate) counter: u64,
     pub(crate) replay: Replay,
-    /// When a packet last proved that the peer holds this session too.
-    pub(crate) heard_at: Instant,
     pub(crate) group_floor: u64,
     /// Key and window of its group datagrams, once one came.
     pub(crate) group: Option<Box<(u8, Cipher, Replay)>>,
@@ -84,6 +82,11 @@ impl Peer {
             mml: None,
             epoch: 0,
         }
+    }
+
+    /// True when the peer that lives as `boot` holds the session that we hold: it named our nonce in it.
+    pub(crate) fn shares(&self, boot: &Boot, holds: u64) -> bool {
+        self.session.as_ref().is_some_and(|s| s.boot == *boot && s.nonces.0 == holds)
     }
 
     /// True when a reliable or management message could leave now.
@@ -165,7 +168,6 @@ impl Session {
     fn fingerprint(&self, print: &mut Fingerprint) {
         print.add(&(self.epoch, self.theirs, self.boot, self.identity, self.nonces, self.counter, self.group_floor));
         self.replay.hash(print);
-        print.instant(self.heard_at);
         self.seal.1.fingerprint(print);
         self.open.1.fingerprint(print);
     }

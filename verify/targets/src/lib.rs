@@ -1,0 +1,27 @@
+//! One function for each fuzz target. Each takes any bytes and panics when Phalanx does something wrong with them.
+//!
+//! `verify/fuzz` searches for such bytes for as long as one likes; `tests/properties.rs` tries a few thousand in
+//! ordinary test runs, so that a regression shows without a fuzzer.
+
+mod fault;
+mod order;
+mod pair;
+mod script;
+mod wire;
+mod world;
+
+pub use fault::fault_rules;
+pub use order::order_wire;
+pub use pair::{link_arrived, rcl_pair};
+pub use wire::{wire_mml, wire_outer, wire_rcl};
+
+/// All targets by name.
+pub const ALL: [(&str, fn(&[u8])); 7] = [
+    ("wire_outer", wire_outer),
+    ("wire_rcl", wire_rcl),
+    ("wire_mml", wire_mml),
+    ("link_arrived", link_arrived),
+    ("rcl_pair", rcl_pair),
+    ("fault_rules", fault_rules),
+    ("order_wire", order_wire),
+];
