@@ -40,13 +40,13 @@ pub(crate) struct Args {
     #[arg(long, visible_alias = "jobs", value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
     threads: Option<u16>,
     /// Only this workload
-    #[arg(long, value_name = "W", requires = "swarm", value_parser = clap::builder::PossibleValuesParser::new(WORKLOADS))]
+    #[arg(long, value_name = "W", conflicts_with = "file", value_parser = clap::builder::PossibleValuesParser::new(WORKLOADS))]
     workload: Option<String>,
     /// Do not stop at the first red run
-    #[arg(long, requires = "swarm")]
+    #[arg(long, conflicts_with = "file")]
     keep_going: bool,
     /// Print the drawn scenarios instead of running them
-    #[arg(long, requires = "swarm")]
+    #[arg(long, conflicts_with = "file")]
     show: bool,
     /// How to print what came out
     #[arg(short, long, value_name = "FORMAT", default_value = "table")]
