@@ -2,7 +2,7 @@
 //! kind has none.
 
 use crate::Malformed;
-use crate::bytes::{u16_at, u32_at, u64_at};
+use crate::bytes::{crc32c, u16_at, u32_at, u64_at};
 use crate::layer::Layer;
 use phalanx_core::Port;
 
@@ -91,7 +91,7 @@ impl<'a> Packet<'a> {
             return Err(Malformed::Truncated);
         }
         let (signed, proof) = plain.split_at(plain.len() - kind.proof());
-        if !kind.is_signed() && u32_at(proof, 0) != crc32c::crc32c(signed) {
+        if !kind.is_signed() && u32_at(proof, 0) != crc32c(signed) {
             return Err(Malformed::Checksum);
         }
         let signature = if kind.is_signed() { proof } else { &[] };
@@ -120,7 +120,7 @@ impl<'a> Packet<'a> {
 /// What goes behind the bytes of a packet whose kind has no signature.
 #[must_use]
 pub fn checksum(packet: &[u8]) -> [u8; CHECKSUM] {
-    crc32c::crc32c(packet).to_le_bytes()
+    crc32c(packet).to_le_bytes()
 }
 
 #[cfg(test)]

@@ -5,7 +5,7 @@
 //! before it is believed (004 §6.1 tells of a crash by exactly that).
 
 use crate::Malformed;
-use crate::bytes::{u16_at, u32_at};
+use crate::bytes::{crc32c, u16_at, u32_at};
 use crate::layer::Layer;
 use phalanx_core::Port;
 
@@ -120,10 +120,10 @@ pub fn finish(plain: &mut [u8]) {
     plain[Header::CRC].copy_from_slice(&crc.to_le_bytes());
 }
 
-/// crc32c of the packet without the checksum's own bytes. The four bytes before those are its starting value: for
-/// given bytes behind, the sum is a bijection of it, so it finds every change there, and one call is enough.
+/// crc32c of what follows the checksum, turned by the four bytes before it: any single change in those changes it, and
+/// one call is enough.
 fn checksum(plain: &[u8]) -> u32 {
-    crc32c::crc32c_append(u32_at(plain, 0), &plain[Header::CRC.end..])
+    crc32c(&plain[Header::CRC.end..]) ^ u32_at(plain, 0).wrapping_mul(0x9e37_79b1)
 }
 
 /// A whole message or a piece of one.
@@ -255,13 +255,7 @@ pub fn pad_frames(out: &mut Vec<u8>, length: usize) {
 /// crc32c of a message that is cut into pieces.
 #[must_use]
 pub fn message_crc(message: &[u8]) -> u32 {
-    crc32c::crc32c(message)
-}
-
-/// Continues [`message_crc`] over the next piece.
-#[must_use]
-pub fn message_crc_append(crc: u32, piece: &[u8]) -> u32 {
-    crc32c::crc32c_append(crc, piece)
+    crc32c(message)
 }
 
 #[cfg(test)]
@@ -286,7 +280,7 @@ mod tests {
         let begins = Some(Beginning { from: Port(6), to: Port(7), whole: None });
         let bytes = packet(&header, &[], &[(begins, true, b"hi")]);
         assert_eq!(bytes[..4], [2, 1, 2, 1]);
-        assert_eq!(bytes[4..8], 0x281d_6fd8_u32.to_le_bytes());
+        assert_eq!(bytes[4..8], 0xa6dd_b02e_u32.to_le_bytes());
         assert_eq!(bytes[8..], [3, 0, 0, 0, 4, 0, 0, 0, 5, 0, 0, 0, 2, 0xc0, 6, 0, 7, 0, b'h', b'i']);
     }
 

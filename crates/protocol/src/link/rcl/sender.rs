@@ -195,7 +195,9 @@ impl Sender {
     /// The packet being filled, with room for `more` bytes.
     #[inline]
     fn room_for(&mut self, more: usize, capacity: usize) -> &mut Vec<u8> {
-        let open = self.open.get_or_insert_with(|| Buf::new(0, if more <= SMALL { SMALL } else { capacity }));
+        // A lone message gets a buffer of its own size; when packets are under way more are likely to follow.
+        let first = if self.in_flight == 0 || more <= SMALL { more.max(SMALL) } else { capacity };
+        let open = self.open.get_or_insert_with(|| Buf::new(0, first));
         if open.vec_mut().capacity() - open.bytes().len() < more {
             let mut larger = Buf::new(0, capacity);
             larger.extend(open.bytes());
