@@ -61,7 +61,7 @@ use group::Group;
 use loads::Loads;
 use outlet::{Outlet, Tickets};
 use phalanx_core::{Addr, Boot, Buf, Code, Instant, Machine, NodeId};
-use phalanx_fault::Kind;
+use phalanx_fault::{Call, Kind};
 use phalanx_protocol::link::{Input, Link};
 use std::sync::Arc;
 
@@ -239,7 +239,7 @@ impl Process for Station {
     fn command(&mut self, now: Instant, command: Command, net: &mut Ctx<'_, Self>) {
         match command {
             Command::Plain(rule) => {
-                if self.is_checked() && matches!(rule.kind, Kind::Modify { .. } | Kind::Inject { .. }) {
+                if self.is_checked() && exposes(&rule.kind) {
                     net.note(Note::Tainted);
                 }
                 // One that the injector refuses is a mistake of the scenario, and shows as a fault that does nothing.
@@ -249,5 +249,15 @@ impl Process for Station {
             Command::Rest => self.rest(now, net),
         }
         self.act(now, net);
+    }
+}
+
+/// True when such a fault above the seal can double, damage, misdirect or hold back over the end of a session what only
+/// the seal protects: datagrams and UNR messages, which have no proof of their own.
+fn exposes(kind: &Kind) -> bool {
+    match kind {
+        Kind::Drop | Kind::Operation { .. } => false,
+        Kind::Invocation { call, .. } => *call == Call::Receive,
+        Kind::Modify { .. } | Kind::Inject { .. } | Kind::Delay(_) | Kind::Reorder => true,
     }
 }

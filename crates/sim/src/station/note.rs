@@ -85,7 +85,7 @@ pub enum Note {
     },
     /// CL-2: a ticket's status was still pending long after the send.
     Unsettled,
-    /// The `plain` injector copies or modifies from now on: what only the seal protects is not protected any more.
+    /// The `plain` injector may copy, modify or hold packets from now on: what only the seal protects is exposed.
     Tainted,
     /// Something holds more than its bound.
     Over {

@@ -11,7 +11,7 @@ use crate::network::{Network, Weather};
 use crate::partition::{NodeSet, Partition};
 use crate::sim::{Setup, Sim};
 use phalanx_core::{Duration, Rng};
-use phalanx_fault::{Call, Delay, Distribution, Probability, Recurrence, Rule};
+use phalanx_fault::{Delay, Distribution, Probability, Recurrence, Rule};
 
 /// Seeds of the sweep that always runs.
 const SEEDS: u64 = 100;

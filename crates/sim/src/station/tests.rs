@@ -4,8 +4,11 @@ use super::*;
 use crate::check::Report;
 use crate::fault::Fault;
 use crate::network::Network;
-use crate::sim::Setup;
+use crate::partition::Partition;
+use crate::sim::{Setup, Sim};
 use phalanx_core::Duration;
+use phalanx_fault::{Distribution, Recurrence, Rule};
+use phalanx_protocol::link::count::Dropped;
 
 fn setup(seed: u64, nodes: u32) -> Setup {
     Setup { seed, nodes, start_within: Duration::from_millis(20), ..Setup::default() }
@@ -62,4 +65,44 @@ fn real_seals_carry_the_same_workload() {
         let report = run(&setup(seed, 3), &work, &real, 500).expect_green();
         assert!(report.stats.delivered > 100);
     }
+}
+
+/// Liveness has teeth: when the network is cut after healing and stays so, the run is red, and each checker says why.
+#[test]
+fn what_never_gets_well_is_red() {
+    let work = Workload::Mixed(Mixed { heartbeat: None, ..Mixed::default() });
+    let mut sim = build(&setup(3, 3), &work, &Options::default()).unwrap();
+    sim.run_for(Duration::from_millis(500));
+    sim.heal(true);
+    sim.fault(Fault::Partition(Partition::between("for ever", [0], [1, 2])));
+    sim.run_for(Duration::from_millis(300));
+    let report = sim.settle(Duration::from_millis(200));
+    for checker in ["messages", "quiet", "agreement"] {
+        assert!(report.violations.iter().any(|v| v.checker == checker), "{checker} is content: {report}");
+    }
+}
+
+/// FI-3: both points are at work, and what they do is counted.
+#[test]
+fn rules_above_the_seal_are_added_and_healed_by_command() {
+    let work = Workload::Reliable(Reliable { largest: 500, ..Reliable::default() });
+    let mut sim = build(&setup(5, 3), &work, &Options::default()).unwrap();
+    let often = || Recurrence::Messages(Distribution::Fixed(5));
+    sim.command_at(
+        Instant(50_000_000),
+        0,
+        Command::Plain(Box::new(Rule::new(Kind::Modify { bits: 1 }).recurring(often()))),
+    );
+    sim.fault_at(Instant(50_000_000), Fault::inject(0, Rule::new(Kind::Modify { bits: 1 }).recurring(often())));
+    sim.run_for(Duration::from_secs(1));
+    let counters = |sim: &Sim<Station>| sim.process(0).unwrap().link().counters().clone();
+    assert!(counters(&sim).rcl.checksum > 0, "`plain`: the seal is right, the checksum is not");
+    assert!(counters(&sim).dropped(Dropped::BadSeal) > 0, "`wire`: the seal is broken");
+    sim.command(0, Command::HealPlain);
+    sim.run_for(Duration::from_millis(10));
+    let healed = counters(&sim);
+    sim.run_for(Duration::from_secs(1));
+    assert_eq!(counters(&sim).rcl.checksum, healed.rcl.checksum, "`plain` is healed");
+    assert!(counters(&sim).dropped(Dropped::BadSeal) > healed.dropped(Dropped::BadSeal), "`wire` is not");
+    let _ = finish(&mut sim, Duration::from_millis(300), Duration::from_secs(60)).expect_green();
 }

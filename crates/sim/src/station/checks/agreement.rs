@@ -130,3 +130,79 @@ impl Checker<Station> for Agreement {
         self.groups.iter().find_map(|(group, g)| Some(format!("group {group}: {}", g.missing()?)))
     }
 }
+
+/// Each promise is broken once, and the checker sees it.
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use phalanx_core::Boot;
+
+    fn says(checker: &mut Agreement, node: u32, note: Note) -> Vec<String> {
+        let mut verdict = Verdict::default();
+        checker.note(Instant::ZERO, node, &note, &mut verdict);
+        verdict.violations.into_iter().map(|v| v.1).collect()
+    }
+
+    fn delivered(index: u64, member: u8, seq: u64) -> Note {
+        let seed = Some(name(u32::from(member), 1, seq).seed());
+        Note::Order(OrderNote::Delivered { index, member, boot: 1, seq, seed })
+    }
+
+    /// Members 0 and 1 have two messages each accepted, and member 0 has delivered its own first.
+    fn begun() -> Agreement {
+        let mut checker = Agreement::default();
+        for node in 0..3 {
+            assert!(says(&mut checker, node, Note::Started { boot: Boot::default() }).is_empty());
+        }
+        for (node, seq) in [(0, 0), (0, 1), (1, 0), (1, 1)] {
+            assert!(says(&mut checker, node, Note::Order(OrderNote::Accepted { seq })).is_empty());
+        }
+        assert!(says(&mut checker, 0, delivered(1, 0, 0)).is_empty());
+        checker
+    }
+
+    fn caught(node: u32, note: Note, text: &str) {
+        let said = says(&mut begun(), node, note);
+        assert!(said.len() == 1 && said[0].contains(text), "{said:?}, not `{text}`");
+    }
+
+    #[test]
+    fn disagreement_disorder_and_skips_are_caught() {
+        caught(1, delivered(1, 1, 0), "where (0, 1, 0) is");
+        caught(0, delivered(1, 0, 0), "after 1");
+        caught(1, delivered(2, 0, 1), "skipped 1");
+    }
+
+    #[test]
+    fn duplicates_inventions_and_broken_fifo_are_caught() {
+        caught(0, delivered(2, 0, 0), "out of its origin's order");
+        caught(0, delivered(2, 1, 1), "out of its origin's order");
+        caught(0, delivered(2, 2, 0), "nobody submitted");
+        let seed = Some(7);
+        let changed = Note::Order(OrderNote::Delivered { index: 2, member: 0, boot: 1, seq: 1, seed });
+        caught(0, changed, "not what was submitted");
+        caught(0, Note::Order(OrderNote::Broken("torn".to_owned())), "cannot start: torn");
+    }
+
+    #[test]
+    fn after_a_restart_the_same_again_is_right_and_another_is_not() {
+        let mut checker = begun();
+        assert!(says(&mut checker, 0, Note::Order(OrderNote::Placed { index: 0 })).is_empty());
+        assert!(says(&mut checker, 0, delivered(1, 0, 0)).is_empty());
+        assert!(says(&mut checker, 0, Note::Order(OrderNote::Placed { index: 0 })).is_empty());
+        assert_eq!(says(&mut checker, 0, delivered(1, 1, 0)).len(), 1);
+    }
+
+    #[test]
+    fn what_is_not_ordered_or_not_known_everywhere_is_missed() {
+        let mut checker = begun();
+        let group = |checker: &Agreement| checker.groups[&0].missing();
+        assert!(group(&checker).is_some_and(|m| m.contains("1 of 2 messages of member 0")));
+        for (index, (member, seq)) in [(0, 0), (0, 1), (1, 0), (1, 1)].into_iter().enumerate() {
+            for node in u32::from(index == 0)..2 {
+                assert!(says(&mut checker, node, delivered(index as u64 + 1, member, seq)).is_empty());
+            }
+        }
+        assert!(group(&checker).is_some_and(|m| m.contains("member 2 is at 0 of 4")));
+    }
+}

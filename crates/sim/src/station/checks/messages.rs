@@ -28,7 +28,7 @@ pub struct Messages {
 struct Life {
     boots: Vec<Boot>,
     started_at: Instant,
-    /// Its `plain` injector copies or modifies, or did: what only the seal protects is not protected there.
+    /// Its `plain` injector may copy, modify or hold packets: datagrams and UNR messages have no proof but the seal.
     tainted: bool,
 }
 
@@ -93,6 +93,7 @@ impl Messages {
 
     /// The node's link lost `peer`, with what was under way in both directions.
     fn on_break(&mut self, at: Instant, node: u32, peer: u32, reported: bool, verdict: &mut Verdict) {
+        let boot = self.boot(node);
         let view = self.view(node, peer);
         (view.count, view.lost_at) = (view.count + 1, at);
         for (&(_, _, layer), stream) in
@@ -101,7 +102,9 @@ impl Messages {
             if layer == Layer::Datagram {
                 continue;
             }
+            // What a former start of the node sent died with it.
             if let Some(closed) = stream.close()
+                && closed.boot == boot
                 && layer == Layer::Ack
                 && reported
                 && !closed.is_accounted_for()
@@ -128,7 +131,7 @@ impl Messages {
         opaque: bool,
         verdict: &mut Verdict,
     ) {
-        let exposed = self.is_tainted(from) || (layer == Layer::Datagram && self.is_tainted(node));
+        let exposed = self.is_tainted(from) || self.is_tainted(node);
         if exposed && matches!(layer, Layer::Datagram | Layer::Unr) {
             return;
         }
@@ -263,5 +266,187 @@ impl Messages {
             verdict.violation(node, format!("NACK from {peer}: passed over messages without reporting a gap"));
             reading.debt = 0;
         }
+    }
+}
+
+/// Each promise is broken once, in what stations say, and the checker sees it.
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::station::workload::{Managed, Reliable};
+
+    const BOOTS: [Boot; 3] = [Boot([1; 16]), Boot([2; 16]), Boot([3; 16])];
+
+    /// A conversation from node 0 to node 1, of one layer.
+    struct Told {
+        checker: Messages,
+        layer: Layer,
+        at: Instant,
+        verdict: Verdict,
+    }
+
+    impl Told {
+        /// Both have started, and node 1 has met node 0.
+        fn of(layer: Layer) -> Self {
+            let reliable = Some(Reliable { largest: 64, ..Reliable::default() });
+            let parts = Mixed { reliable, managed: Some(Managed::default()), ..Mixed::default() };
+            let (checker, verdict) = (Messages::new(&parts), Verdict::default());
+            let mut told = Self { checker, layer, at: Instant::ZERO, verdict };
+            told.says(0, Note::Started { boot: BOOTS[0] });
+            told.says(1, Note::Started { boot: BOOTS[1] });
+            told.says(1, Note::Up { peer: 0, boot: BOOTS[0] });
+            told
+        }
+
+        fn says(&mut self, node: u32, note: Note) -> &mut Self {
+            self.at = self.at + Duration::from_millis(1);
+            self.checker.note(self.at, node, &note, &mut self.verdict);
+            self
+        }
+
+        fn sends(&mut self, generation: u32, number: u32) -> &mut Self {
+            self.says(0, Note::Sent { peer: 1, layer: self.layer, generation, number })
+        }
+
+        fn name(&self, boot: u32, generation: u32, number: u32) -> Name {
+            Name { from: 0, boot, to: 1, layer: self.layer, generation, number }
+        }
+
+        fn gets_as(&mut self, name: Name, seed: u64) -> &mut Self {
+            let length = self.checker.length(&name);
+            let (generation, number) = (name.generation as u8, name.number as u16);
+            let seed = Some(content::visible(seed, length));
+            let (layer, length) = (self.layer, length as u32);
+            self.says(1, Note::Got { peer: 0, layer, generation, number, seed, length, opaque: false })
+        }
+
+        fn gets(&mut self, generation: u32, number: u32) -> &mut Self {
+            let name = self.name(1, generation, number);
+            self.gets_as(name, name.seed())
+        }
+
+        fn said(&mut self) -> Vec<String> {
+            std::mem::take(&mut self.verdict.violations).into_iter().map(|v| v.1).collect()
+        }
+
+        /// The one violation.
+        fn caught(&mut self, text: &str) {
+            let said = self.said();
+            assert!(said.len() == 1 && said[0].contains(text), "{:?}: {said:?}, not `{text}`", self.layer);
+        }
+    }
+
+    const ORDERED: [Layer; 3] = [Layer::Reliable, Layer::Ack, Layer::Nack];
+
+    #[test]
+    fn what_is_right_passes() {
+        for layer in [Layer::Datagram, Layer::Reliable, Layer::Unr, Layer::Ack, Layer::Nack] {
+            let mut told = Told::of(layer);
+            told.sends(0, 0).sends(0, 1).gets(0, 0).gets(0, 1);
+            assert_eq!(told.said(), [""; 0], "{layer:?}");
+            assert_eq!(told.checker.missing().next(), None);
+        }
+    }
+
+    #[test]
+    fn messages_that_come_twice_are_caught() {
+        for layer in ORDERED {
+            Told::of(layer).sends(0, 0).gets(0, 0).gets(0, 0).caught("though 1 is next");
+        }
+        for layer in [Layer::Datagram, Layer::Unr] {
+            Told::of(layer).sends(0, 0).gets(0, 0).gets(0, 0).caught("came before");
+        }
+    }
+
+    #[test]
+    fn messages_out_of_order_are_caught() {
+        for layer in [Layer::Reliable, Layer::Ack] {
+            Told::of(layer).sends(0, 0).sends(0, 1).gets(0, 1).caught("though 0 is next");
+        }
+    }
+
+    #[test]
+    fn messages_that_nobody_sent_are_caught() {
+        for layer in ORDERED {
+            Told::of(layer).sends(0, 0).gets(0, 0).gets(0, 1).caught("never sent");
+            Told::of(layer).gets(0, 0).caught("no session");
+        }
+    }
+
+    #[test]
+    fn damaged_and_forged_messages_are_caught() {
+        for layer in [Layer::Datagram, Layer::Unr, Layer::Ack, Layer::Nack] {
+            let mut told = Told::of(layer);
+            let name = told.name(1, 0, 0);
+            told.sends(0, 0).gets_as(name, name.seed() ^ 1).caught("not what was sent");
+        }
+        let mut met = Told::of(Layer::Datagram);
+        met.says(1, Note::Stranger(Default::default())).caught("nobody knows");
+    }
+
+    #[test]
+    fn messages_of_a_former_boot_or_session_are_caught() {
+        for layer in ORDERED {
+            let mut told = Told::of(layer);
+            told.sends(0, 0).gets(0, 0).says(0, Note::Started { boot: BOOTS[2] });
+            told.says(1, Note::Up { peer: 0, boot: BOOTS[2] }).sends(0, 0);
+            let old = told.name(1, 0, 1);
+            assert_eq!(told.gets_as(old, old.seed()).said().len(), 1, "{layer:?} of a former boot");
+            told.says(1, Note::Up { peer: 0, boot: BOOTS[0] }).caught("after start 2");
+            let mut told = Told::of(layer);
+            told.sends(0, 0).sends(0, 1).gets(0, 0).says(1, Note::Up { peer: 0, boot: BOOTS[0] });
+            told.gets(0, 1).caught("no session");
+        }
+    }
+
+    /// RL-1, MM-1: who is not told that something may be lost can rely on it.
+    #[test]
+    fn what_never_arrives_is_missed_unless_the_sender_was_told() {
+        for layer in ORDERED {
+            let mut told = Told::of(layer);
+            told.checker.healed_at = Instant::ZERO;
+            told.sends(0, 0).sends(0, 1).gets(0, 0);
+            assert!(told.checker.missing().next().is_some(), "{layer:?}");
+            if layer == Layer::Ack {
+                told.says(0, Note::Undelivered { peer: 1, number: 1 });
+            }
+            told.says(0, Note::Down { peer: 1 });
+            assert_eq!(told.checker.missing().next(), None, "{layer:?}");
+            assert_eq!(told.said(), [""; 0]);
+        }
+    }
+
+    #[test]
+    fn an_ack_message_neither_read_nor_reported_is_caught() {
+        let mut told = Told::of(Layer::Ack);
+        told.sends(0, 0).sends(0, 1).gets(0, 0).says(0, Note::Down { peer: 1 }).caught("2 sent, 1 read, 0 reported");
+        Told::of(Layer::Ack).says(0, Note::Undelivered { peer: 1, number: 4 }).caught("not in turn");
+    }
+
+    #[test]
+    fn a_gap_that_is_not_reported_is_caught() {
+        let gap = |lost| Note::Gap { peer: 0, gap: phalanx_protocol::link::mml::Gap { first: 0, below: lost, lost } };
+        let begun = |told: &mut Told| {
+            (0..4).for_each(|n| _ = told.sends(0, n));
+            told.gets(0, 2);
+            told.at = told.at - Duration::from_millis(1);
+        };
+        let mut told = Told::of(Layer::Nack);
+        begun(&mut told);
+        told.says(1, gap(2)).gets(0, 3);
+        assert_eq!(told.said(), [""; 0]);
+        let mut silent = Told::of(Layer::Nack);
+        begun(&mut silent);
+        silent.at = silent.at + Duration::from_millis(5);
+        silent.gets(0, 3).caught("without reporting a gap");
+    }
+
+    #[test]
+    fn bounds_numbers_and_tickets_are_watched() {
+        let mut told = Told::of(Layer::Ack);
+        told.says(0, Note::Over { what: "backlog", holds: 9, bound: 8 }).caught("over 8");
+        told.says(0, Note::Misnumbered { layer: Layer::Ack, place: 1, number: 2 }).caught("numbered 2");
+        told.says(0, Note::Unsettled).caught("pending");
+        told.sends(0, 5).caught("out of turn");
     }
 }
