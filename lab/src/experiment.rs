@@ -124,6 +124,12 @@ impl Run {
         &self.report.notes
     }
 
+    /// The checks so far.
+    #[cfg(test)]
+    pub(crate) fn checks(&self) -> &[Check] {
+        &self.report.checks
+    }
+
     fn probe(&self, when: &str) -> Result<Vec<noise::Core>, Error> {
         let cores = noise::probe()?;
         for c in &cores {

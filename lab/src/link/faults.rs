@@ -8,8 +8,10 @@
 //! A rate is a share of the packets, which is what the paper's CL calls messages. Delay and reorder last until the next
 //! packet of the peer, as in the paper. ⚠ Where it compares with a run without injector, ours compares with a silent one.
 
+mod order;
 mod party;
 mod script;
+mod work;
 
 use super::{Mode, places};
 use crate::child::Child;
@@ -19,27 +21,14 @@ use crate::experiment::{Experiment, Role, Run};
 use crate::plot::Picture;
 use crate::report::{Check, Must, Row, row, significant};
 use crate::stats::median;
-use party::{Found, SLICES, TURN};
-use phalanx_fault::{Call, Delay, Kind, Probability, Recurrence, Rule};
-use std::fmt;
-use std::hint::black_box;
+use order::{KINDS, Order, Point, Side, Task, WORDS};
+use party::Found;
+use phalanx_fault::Kind;
 use std::time::{Duration, Instant};
 
 /// The experiment.
 pub(crate) struct LinkFaults;
 
-/// The kinds of Table 2, and what they combine to.
-const KINDS: [(&str, Kind); 9] = [
-    ("drop", Kind::Drop),
-    ("delay", Kind::Delay(Delay::UntilNext)),
-    ("modify", Kind::Modify { bits: 1 }),
-    ("reorder", Kind::Reorder),
-    ("inject", Kind::Inject { bits: 0 }),
-    ("inject+modify", Kind::Inject { bits: 8 }),
-    ("invocation-send", Kind::Invocation { call: Call::Send, code: None }),
-    ("invocation-receive", Kind::Invocation { call: Call::Receive, code: None }),
-    ("operation", Kind::Operation { code: None, deliver: None, after: Kind::OPERATION_FAILS_AFTER }),
-];
 /// Shares of the packets that are hit. The first is the baseline.
 const RATES: [f64; 6] = [0.0, 0.001, 0.005, 0.01, 0.02, 0.05];
 /// For a first look: the baseline and the rates that have checks.
@@ -52,12 +41,8 @@ const HIGHEST: f64 = 0.05;
 const SEEDS: u64 = 5;
 /// For a first look.
 const QUICK_SEEDS: u64 = 3;
-/// Messages of a communication-bound run.
-const POURED: u64 = 20_000;
-/// Turns of a CPU-bound run …
-const TURNS: u64 = 16;
-/// … and how long each computes: two retransmission timeouts of a fast network.
-const COMPUTE: Duration = Duration::from_millis(6);
+/// A first look begins no seed that would not end within so many seconds: a busy machine shows one seed instead of three.
+const QUICK_BUDGET_S: f64 = 25.0;
 /// Most that faults may slow the CPU-bound task, and injected copies the other one, at [`CHECKED`].
 const SMALL: f64 = 1.15;
 /// A process that has said nothing by then never will: it gives up earlier by itself and says why.
@@ -89,25 +74,24 @@ impl Experiment for LinkFaults {
             run.note("nothing was measured: the two processes need a core each");
             return Ok(());
         };
-        let (rates, seeds): (&[f64], u64) =
-            if run.options.quick { (&QUICK_RATES, QUICK_SEEDS) } else { (&RATES, SEEDS) };
-        let mut series = all_series(rates);
-        let (start, work, n) = (Instant::now(), calibrated(), series.len());
-        let mut done = 0;
+        let options = run.options;
+        let (rates, seeds, budget_s): (&[f64], u64, f64) = if options.quick {
+            (&QUICK_RATES, QUICK_SEEDS, options.budget_s.min(QUICK_BUDGET_S))
+        } else {
+            (&RATES, SEEDS, options.budget_s)
+        };
+        let mut series = all_series(rates, options.quick);
+        let (start, work, n) = (Instant::now(), work::calibrated(), series.len());
         for seed in 1..=seeds {
-            if start.elapsed().as_secs_f64() >= run.options.budget_s {
-                run.note(format!("only {done} of {seeds} seeds: the time is up"));
+            let next_ends_s = start.elapsed().as_secs_f64() / (seed - 1).max(1) as f64 * seed as f64;
+            if seed > 1 && next_ends_s >= budget_s {
+                run.note(format!("only {} of {seeds} seeds: the time is up", seed - 1));
                 break;
             }
             for (i, one) in series.iter_mut().enumerate() {
                 run.progress(&format!("seed {seed} of {seeds}: {} of {n}, {}", i + 1, one.order(0.0, seed, work)));
-                // The baseline and all rates within a second or two: a shared machine drifts.
-                for (at, &rate) in rates.iter().enumerate() {
-                    let found = carry_out(&one.order(rate, seed, work), cores)?;
-                    one.cells[at].runs.push(found);
-                }
+                one.play(seed, work, cores)?;
             }
-            done = seed;
         }
         for one in &series {
             one.cells.iter().for_each(|cell| run.row(one.row(cell)));
@@ -120,10 +104,15 @@ impl Experiment for LinkFaults {
 /// What must hold.
 fn checks(run: &mut Run, series: &[Series]) {
     let all = || series.iter().flat_map(|s| s.cells.iter().map(move |c| (s, c)));
-    let due: u64 = all().map(|(s, c)| s.task.due() * c.runs.len() as u64).sum();
+    // One that is missing in each run that went wrong is enough to say so.
+    let due: u64 = all().map(|(s, c)| s.task.due() * c.runs.len() as u64).sum::<u64>()
+        + series.iter().filter(|s| s.deviation.is_some()).count() as u64;
     let verified: u64 = all().map(|(_, c)| c.sum(|f| f.verified)).sum();
     let name = format!("messages intact, in order, each once ≥ {due}");
     run.check(Check::new(name, Some(verified as f64), Must::AtLeast, due as f64));
+    for deviation in series.iter().filter_map(|s| s.deviation.as_ref()) {
+        run.check(Check::new(deviation.to_string(), None, Must::AtLeast, 0.0));
+    }
     for (one, cell) in all().filter(|(_, c)| c.rate == CHECKED) {
         let (task, kind, point) = (one.task.name(), one.kind.0, one.point.name());
         if one.task == Task::Cpu || kind == "inject" {
@@ -138,135 +127,14 @@ fn checks(run: &mut Run, series: &[Series]) {
     }
 }
 
-/// One of the paper's two tasks.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Task {
-    Communication,
-    Cpu,
-}
-
-impl Task {
-    const ALL: [Self; 2] = [Self::Communication, Self::Cpu];
-
-    const fn name(self) -> &'static str {
-        match self {
-            Self::Communication => "communication",
-            Self::Cpu => "cpu",
-        }
-    }
-
-    /// Messages that each sending process sends.
-    const fn messages(self) -> u64 {
-        match self {
-            Self::Communication => POURED,
-            Self::Cpu => TURNS * TURN,
-        }
-    }
-
-    /// Messages that arrive in one run, at both processes.
-    const fn due(self) -> u64 {
-        match self {
-            Self::Communication => self.messages(),
-            Self::Cpu => 2 * self.messages(),
-        }
-    }
-}
-
-/// Where faults are injected (FI-3).
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Point {
-    Wire,
-    Plain,
-}
-
-impl Point {
-    const ALL: [Self; 2] = [Self::Wire, Self::Plain];
-
-    const fn name(self) -> &'static str {
-        match self {
-            Self::Wire => "wire",
-            Self::Plain => "plain",
-        }
-    }
-}
-
-/// The two processes. The far one invites, receives what is poured, and has the clock.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Side {
-    Far = 1,
-    Near = 2,
-}
-
-impl Side {
-    const fn other(self) -> Self {
-        match self {
-            Self::Far => Self::Near,
-            Self::Near => Self::Far,
-        }
-    }
-
-    const fn role(self) -> &'static str {
-        match self {
-            Self::Far => "link-faults-far",
-            Self::Near => "link-faults-near",
-        }
-    }
-}
-
-/// What both processes of a run are told.
-#[derive(Clone, PartialEq, Debug)]
-struct Order {
-    task: Task,
-    kind: (&'static str, Kind),
-    point: Point,
-    rate: f64,
-    seed: u64,
-    messages: u64,
-    /// Steps in one slice of the computation.
-    work: u64,
-}
-
-impl fmt::Display for Order {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { task, kind, point, rate, seed, .. } = self;
-        write!(f, "{}, {} at {}, rate {rate}, seed {seed}", task.name(), kind.0, point.name())
-    }
-}
-
-impl Order {
-    fn rule(&self) -> Rule {
-        let chance = Probability::new(self.rate).expect("rates are probabilities");
-        Rule::new(self.kind.1.clone()).recurring(Recurrence::Chance(chance))
-    }
-
-    /// As arguments of a child.
-    fn words(&self) -> Vec<String> {
-        let Self { task, kind, point, rate, seed, messages, work } = self;
-        let numbers = [rate.to_string(), seed.to_string(), messages.to_string(), work.to_string()];
-        [task.name(), kind.0, point.name()].map(String::from).into_iter().chain(numbers).collect()
-    }
-
-    /// From arguments of a child.
-    fn read(words: &[String]) -> Option<Self> {
-        let [task, kind, point, rate, seed, messages, work] = words else { return None };
-        Some(Self {
-            task: Task::ALL.into_iter().find(|t| t.name() == task)?,
-            kind: KINDS.into_iter().find(|k| k.0 == kind)?,
-            point: Point::ALL.into_iter().find(|p| p.name() == point)?,
-            rate: rate.parse().ok()?,
-            seed: seed.parse().ok()?,
-            messages: messages.parse().ok()?,
-            work: work.parse().ok()?,
-        })
-    }
-}
-
 /// All rates of one kind, at one point, on one task.
 struct Series {
     task: Task,
     kind: (&'static str, Kind),
     point: Point,
     cells: Vec<Cell>,
+    /// A run in which messages did not arrive as they were sent. The series ends with it.
+    deviation: Option<Error>,
 }
 
 /// One rate of a series: what both processes found, far and near, a pair for each seed.
@@ -275,16 +143,36 @@ struct Cell {
     runs: Vec<(Found, Found)>,
 }
 
-fn all_series(rates: &[f64]) -> Vec<Series> {
+fn all_series(rates: &[f64], quick: bool) -> Vec<Series> {
     let cells = || rates.iter().map(|&rate| Cell { rate, runs: Vec::new() }).collect();
     let places = Task::ALL.into_iter().flat_map(|task| Point::ALL.map(|point| (task, point)));
-    places.flat_map(|(task, point)| KINDS.map(|kind| Series { task, kind, point, cells: cells() })).collect()
+    let all = places
+        .flat_map(|(task, point)| KINDS.map(|kind| Series { task, kind, point, cells: cells(), deviation: None }));
+    // What the seal does not stop is the same at both points: a first look is content with one.
+    let differs = |s: &Series| matches!(s.kind.1, Kind::Modify { .. } | Kind::Inject { .. });
+    all.filter(|s| !quick || s.point == Point::Wire || differs(s)).collect()
 }
 
 impl Series {
     fn order(&self, rate: f64, seed: u64, work: u64) -> Order {
         let (task, kind, point) = (self.task, self.kind.clone(), self.point);
         Order { task, kind, point, rate, seed, messages: task.messages(), work }
+    }
+
+    /// The baseline and all rates within a second or two, because a shared machine drifts.
+    fn play(&mut self, seed: u64, work: u64, cores: (usize, usize)) -> Result<(), Error> {
+        for at in 0..self.cells.len() {
+            if self.deviation.is_some() {
+                break;
+            }
+            let order = self.order(self.cells[at].rate, seed, work);
+            match carry_out(&order, cores) {
+                Ok(found) => self.cells[at].runs.push(found),
+                Err(e @ (Error::Child { .. } | Error::Silent { .. })) => self.deviation = Some(e),
+                Err(e) => return Err(e),
+            }
+        }
+        Ok(())
     }
 
     fn baseline_s(&self) -> Option<f64> {
@@ -362,7 +250,6 @@ fn near(args: &[String]) -> Result<(), Error> {
 
 /// The order and the rest of a role's arguments; this process is on its core from here on.
 fn understood(args: &[String]) -> Result<(Order, &[String]), Error> {
-    const WORDS: usize = 7;
     let unfit = || Error::UnknownRole(args.join(" "));
     let (core, rest) = args.split_first().ok_or_else(unfit)?;
     let (words, rest) = rest.split_at_checked(WORDS).ok_or_else(unfit)?;
@@ -370,27 +257,69 @@ fn understood(args: &[String]) -> Result<(Order, &[String]), Error> {
     Ok((Order::read(words).ok_or_else(unfit)?, rest))
 }
 
-/// Work that nothing can leave out and nothing can speed up.
-fn compute(steps: u64) {
-    let mut x = black_box(steps | 1);
-    for _ in 0..steps {
-        x ^= x << 13;
-        x ^= x >> 7;
-        x ^= x << 17;
-    }
-    black_box(x);
-}
+#[cfg(test)]
+mod tests {
+    use super::*;
 
-/// Steps in one slice, so that a turn computes for [`COMPUTE`]. All runs get the same: time lost to the link shows.
-fn calibrated() -> u64 {
-    const STEPS: u64 = 100_000;
-    const TRIES: u32 = 20;
-    let once = || {
-        let start = Instant::now();
-        compute(STEPS);
-        start.elapsed()
-    };
-    // The fastest of some: whatever interrupted the others is not the work.
-    let fastest = (0..TRIES).map(|_| once()).min().unwrap_or_default().as_secs_f64().max(1e-9);
-    (STEPS as f64 * (COMPUTE / SLICES).as_secs_f64() / fastest) as u64
+    fn found(seconds: f64, faults: u64, retransmissions: u64, duplicates: u64) -> (Found, Found) {
+        let far = Found { seconds, verified: Task::Communication.due(), faults, ..Found::default() };
+        (far, Found { seconds: 9.0, retransmissions, duplicates, ..Found::default() })
+    }
+
+    fn sample() -> Vec<Series> {
+        let mut all = all_series(&QUICK_RATES, true);
+        all.truncate(1);
+        for (cell, seconds) in all[0].cells.iter_mut().zip([0.02, 0.03, 0.08]) {
+            let faults = (cell.rate * 1000.0) as u64;
+            cell.runs = [0.9, 1.0, 5.0].map(|x| found(seconds * x, faults, faults * 2, faults / 2)).into();
+        }
+        all
+    }
+
+    fn checked(series: &[Series]) -> Vec<Check> {
+        let options = crate::experiment::Options { quick: true, width: 0.03, max_rounds: 1, budget_s: 1.0 };
+        let mut run = Run::for_test(options);
+        checks(&mut run, series);
+        run.checks().to_vec()
+    }
+
+    /// FI-5: medians of the far clock, effects of both processes, normalised to faults as in Fig. 5.
+    #[test]
+    fn rows_hold_medians_and_effects_for_each_fault() {
+        let series = &sample()[0];
+        let [baseline, _, highest] = [0, 1, 2].map(|at| series.row(&series.cells[at]));
+        assert_eq!((&highest["time_s"], &highest["baseline_s"]), (&0.08.into(), &0.02.into()));
+        assert_eq!((&highest["slowdown"], &highest["retransmissions"]), (&4.0.into(), &100.0.into()));
+        assert_eq!(highest["per_fault_retransmissions"], 2.0);
+        assert_eq!(highest["per_fault_duplicates"], 0.5);
+        assert!(baseline["slowdown"].is_null() && baseline["per_fault_duplicates"].is_null());
+        let columns = ["task", "kind", "rate", "time_s", "baseline_s", "retransmissions", "duplicates"];
+        assert!(highest.keys().zip(columns).all(|(is, ought)| is == ought), "{highest:?}");
+    }
+
+    /// RL-3: a run in which a message went wrong fails the experiment and is named.
+    #[test]
+    fn a_deviation_fails_its_check_and_is_named() {
+        let mut series = sample();
+        assert!(checked(&series).iter().all(|c| c.holds), "{:?}", checked(&series));
+        let order = series[0].order(0.05, 4, 0).to_string();
+        series[0].deviation = Some(Error::Child { role: order, said: "rcl: changed contents".into() });
+        let failed: Vec<Check> = checked(&series).into_iter().filter(|c| !c.holds).collect();
+        assert_eq!(failed.len(), 2, "the sum and the run: {failed:?}");
+        assert!(["drop at wire", "rate 0.05", "seed 4", "changed"].iter().all(|w| failed[1].name.contains(w)));
+    }
+
+    #[test]
+    fn a_kind_that_never_struck_fails() {
+        let mut series = sample();
+        series[0].cells[2].runs.iter_mut().for_each(|r| r.0.faults = 0);
+        assert_eq!(checked(&series).iter().filter(|c| !c.holds).count(), 1);
+    }
+
+    /// A first look leaves out what the points have in common, and nothing else.
+    #[test]
+    fn quick_series_are_a_part_of_all() {
+        assert_eq!(all_series(&RATES, false).len(), 2 * 2 * KINDS.len());
+        assert_eq!(all_series(&RATES, true).len(), 2 * (KINDS.len() + 3));
+    }
 }

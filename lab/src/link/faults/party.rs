@@ -3,8 +3,9 @@
 //! The link is driven by the process itself, as in the paper: it polls while it communicates and between two slices of
 //! its computation.
 
+use super::order::{Order, Point, Side, Task};
 use super::script::Script;
-use super::{Order, Point, Side, Task, compute};
+use super::work::{SLICES, compute};
 use crate::error::Error;
 use crate::link::{address, ours};
 use phalanx_core::{Addr, Code, Endpoint};
@@ -22,8 +23,6 @@ const DATAGRAM: usize = 1472;
 pub(super) const TURN: u64 = 12;
 /// Turns without computation before faults and clock begin: round trips are known then, and the window is open.
 const WARM_UP: u64 = 8;
-/// Parts that the computation of a turn is cut into; the process looks at its link after each.
-pub(super) const SLICES: u32 = 120;
 /// Messages handed over between two polls of a sender that never pauses.
 const BURST: usize = 32;
 /// What is not there by then never comes.
@@ -76,33 +75,7 @@ pub(super) fn play(order: &Order, side: Side, invitation: Option<&str>) -> Resul
         }
     }
     let mut party = Party::meet(host, side)?;
-    for _ in 0..WARM_UP {
-        party.turn(|_| Ok(()))?;
-    }
-    let before = Found { verified: party.inbox.received, ..party.counted() };
-    party.install(order, side)?;
-    let start = Instant::now();
-    match (order.task, side) {
-        (Task::Communication, Side::Near) => party.pour(order.messages)?,
-        (Task::Communication, Side::Far) => party.until(|p| p.inbox.received == before.verified + order.messages)?,
-        (Task::Cpu, _) => {
-            for _ in 0..order.messages / TURN {
-                party.turn(|p| p.compute(order.work))?;
-            }
-        }
-    }
-    let seconds = start.elapsed().as_secs_f64();
-    party.part()?;
-    let found = party.counted();
-    let found = Found {
-        seconds,
-        verified: party.inbox.received - before.verified,
-        faults: found.faults,
-        retransmissions: found.retransmissions - before.retransmissions,
-        duplicates: found.duplicates - before.duplicates,
-        timeouts: found.timeouts - before.timeouts,
-    };
-    println!("{found}");
+    println!("{}", party.carry_out(order, side)?);
     // The other side may still need an answer; the parent ends both.
     loop {
         party.host.wait(phalanx_core::Instant::NEVER);
@@ -160,6 +133,36 @@ impl Party {
         Ok(Self { host, peer, script: Script::of(side as u64), sent: 0, inbox })
     }
 
+    fn carry_out(&mut self, order: &Order, side: Side) -> Result<Found, Error> {
+        for _ in 0..WARM_UP {
+            self.turn(|_| Ok(()))?;
+        }
+        // The other side may be ahead already: what came is no measure of what the warm-up was.
+        let before = Found { verified: self.sent, ..self.counted() };
+        self.install(order, side)?;
+        let start = Instant::now();
+        match (order.task, side) {
+            (Task::Communication, Side::Near) => self.pour(order.messages)?,
+            (Task::Communication, Side::Far) => self.until(|p| p.inbox.received == before.verified + order.messages)?,
+            (Task::Cpu, _) => {
+                for _ in 0..order.messages / TURN {
+                    self.turn(|p| p.compute(order.work))?;
+                }
+            }
+        }
+        let seconds = start.elapsed().as_secs_f64();
+        self.part()?;
+        let after = self.counted();
+        Ok(Found {
+            seconds,
+            verified: after.verified - before.verified,
+            faults: after.faults - before.faults,
+            retransmissions: after.retransmissions - before.retransmissions,
+            duplicates: after.duplicates - before.duplicates,
+            timeouts: after.timeouts - before.timeouts,
+        })
+    }
+
     /// Puts the rule into the injector of the order's point. A rate of zero leaves it there and silent: what is
     /// compared is the faults, not the injector.
     fn install(&mut self, order: &Order, side: Side) -> Result<(), Error> {
@@ -193,8 +196,12 @@ impl Party {
         while !done(self) {
             self.poll()?;
             if start.elapsed() > PATIENCE {
-                let (sent, received) = (self.sent, self.inbox.received);
-                let reason = format!("stuck after {PATIENCE:?}: {sent} messages sent, {received} received");
+                let (sent, received, closed) = (self.sent, self.inbox.received, self.inbox.closed);
+                let unacked = self.host.link().backlog(self.peer.node);
+                let reason = format!(
+                    "stuck for {PATIENCE:?}: {sent} messages sent ({unacked} bytes unacknowledged), {received} received, \
+                     closed: {closed}"
+                );
                 return Err(Error::Peer { library: "rcl", reason });
             }
         }
@@ -257,14 +264,74 @@ impl Party {
     fn counted(&mut self) -> Found {
         let faults = self.host.wire().counters().injected() + self.host.link().tap().counters().injected();
         let rcl = self.host.link().counters().rcl;
-        let (retransmissions, duplicates, timeouts) = (rcl.retransmissions, rcl.duplicates, rcl.timeouts);
-        Found { faults, retransmissions, duplicates, timeouts, ..Found::default() }
+        Found {
+            seconds: 0.0,
+            verified: self.inbox.received,
+            faults,
+            retransmissions: rcl.retransmissions,
+            duplicates: rcl.duplicates,
+            timeouts: rcl.timeouts,
+        }
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use super::super::order::KINDS;
     use super::*;
+    use std::thread;
+
+    type Playing = thread::JoinHandle<Result<Found, Error>>;
+
+    /// Two threads stand for the two processes, far and near; `spoil` may tamper with the near one before it begins.
+    fn both(order: &Order, spoil: fn(&mut Party)) -> (Playing, Playing) {
+        let (far, mut near) = (ours::host().unwrap(), ours::host().unwrap());
+        let to = address(&ours::invitation(&far)).unwrap();
+        let node = near.link().peer(Addr::Ip(to), DATAGRAM).unwrap();
+        ours::greet(&mut near, node).unwrap();
+        let orders = (order.clone(), order.clone());
+        let far = thread::spawn(move || side(far, &orders.0, Side::Far, |_| {}));
+        (far, thread::spawn(move || side(near, &orders.1, Side::Near, spoil)))
+    }
+
+    fn side(host: Host<Udp>, order: &Order, side: Side, spoil: fn(&mut Party)) -> Result<Found, Error> {
+        let mut party = Party::meet(host, side)?;
+        spoil(&mut party);
+        let found = party.carry_out(order, side);
+        // Answers the other one for as long as it may still ask.
+        let start = Instant::now();
+        while found.is_ok() && start.elapsed() < Duration::from_millis(50) {
+            party.poll()?;
+        }
+        found
+    }
+
+    /// RL-1, RL-3: whatever happens above the seal, each message arrives intact, in order and once.
+    #[test]
+    fn both_tasks_survive_each_kind_of_fault() {
+        for kind in KINDS {
+            for (task, messages, due) in [(Task::Communication, 1500, (1500, 0)), (Task::Cpu, 10 * TURN, (120, 120))] {
+                let kind = kind.clone();
+                let order = Order { task, kind, point: Point::Plain, rate: 0.05, seed: 1, messages, work: 100 };
+                let (far, near) = both(&order, |_| {});
+                let found = |side: Playing| side.join().unwrap().unwrap_or_else(|e| panic!("{order}: {e}"));
+                let (far, near) = (found(far), found(near));
+                assert_eq!((far.verified, near.verified), due, "{order}");
+                assert!(far.faults + near.faults > 0, "{order}");
+            }
+        }
+    }
+
+    /// A side that skips a message is caught: only then does a clean run say anything.
+    #[test]
+    fn a_skipped_message_is_caught() {
+        let kind = KINDS[0].clone();
+        let order =
+            Order { task: Task::Communication, kind, point: Point::Wire, rate: 0.0, seed: 1, messages: 50, work: 1 };
+        let (far, _) = both(&order, |near| near.sent += 1);
+        let told = far.join().unwrap().unwrap_err().to_string();
+        assert!(told.contains("in the place of message 0 came number 1"), "{told}");
+    }
 
     #[test]
     fn a_finding_survives_its_line() {
