@@ -213,7 +213,10 @@ impl Station {
     pub(super) fn look_at_tickets(&mut self, now: Instant, net: &mut Ctx<'_, Self>) {
         let Self { shared, link, desk } = self;
         let Some(tickets) = &mut desk.tickets else { return };
-        while let Some((_, ticket, node)) = tickets.sent.pop_front_if(|s| now.since(s.0) >= SETTLED) {
+        while let Some(&(at, ticket, node)) = tickets.sent.front()
+            && now.since(at) >= SETTLED
+        {
+            tickets.sent.pop_front();
             let met = link.whereabouts(node).is_some_and(|(_, session)| session.is_some());
             if met && link.status(ticket) == Some(Status::Pending) && shared.options.checked {
                 net.note(Note::Unsettled);

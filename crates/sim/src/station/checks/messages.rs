@@ -299,7 +299,7 @@ mod tests {
         }
 
         fn says(&mut self, node: u32, note: Note) -> &mut Self {
-            self.at = self.at + Duration::from_millis(1);
+            self.at += Duration::from_millis(1);
             self.checker.note(self.at, node, &note, &mut self.verdict);
             self
         }
@@ -437,7 +437,7 @@ mod tests {
         assert_eq!(told.said(), [""; 0]);
         let mut silent = Told::of(Layer::Nack);
         begun(&mut silent);
-        silent.at = silent.at + Duration::from_millis(5);
+        silent.at += Duration::from_millis(5);
         silent.gets(0, 3).caught("without reporting a gap");
     }
 
