@@ -34,7 +34,9 @@ impl Scene {
         a.datagram(to_b, b"a datagram").unwrap();
         a.reliable(to_b, b"a message").unwrap();
         a.reliable(to_b, &pattern(40_000, 1)).unwrap();
-        [Kind::Unr, Kind::Ack, Kind::Nack].into_iter().for_each(|kind| drop(a.managed(kind, to_b, b"order").unwrap()));
+        for kind in [Kind::Unr, Kind::Ack, Kind::Nack] {
+            a.managed(kind, to_b, b"order").unwrap();
+        }
         let all = |p: &mut [&mut Party<Udp>]| p[1].said.len() == 7;
         until_with(&mut [&mut a, &mut b], "all arrive through the relay", || relay.pump(), all);
         let mut scene = Self { world, a, b, relay, to_b };
@@ -125,7 +127,7 @@ fn mm_2_packets_with_forged_headers_are_refused() {
 /// What was recorded from a former start of B is nothing to its next, nor is what B said then to A.
 #[test]
 fn mm_2_recordings_of_a_former_start_are_refused() {
-    let mut scene = Scene::open();
+    let scene = Scene::open();
     let tape = scene.relay.tape.clone();
     let at_b = scene.b.host.local();
     let Scene { world, mut a, b, mut relay, to_b } = scene;

@@ -15,8 +15,11 @@ pub use order::order_wire;
 pub use pair::{link_arrived, rcl_pair};
 pub use wire::{wire_mml, wire_outer, wire_rcl};
 
+/// Takes any bytes; panics when something is wrong.
+pub type Target = fn(&[u8]);
+
 /// All targets by name.
-pub const ALL: [(&str, fn(&[u8])); 7] = [
+pub const ALL: [(&str, Target); 7] = [
     ("wire_outer", wire_outer),
     ("wire_rcl", wire_rcl),
     ("wire_mml", wire_mml),
