@@ -15,6 +15,8 @@ use std::fmt::Write;
 pub const WORKLOADS: [&str; 4] = ["reliable", "managed", "order", "mixed"];
 /// The generator of configurations, apart from those of the nodes.
 const STREAM: u64 = 0xd1ce_0000_0000_0001;
+/// The part of all runs with real cryptography: a real signature costs as much as a hundred events.
+const REAL_SEALS: f64 = 0.05;
 /// Entries of a drawn timeline that are no injector rules.
 const FAULTS_MAX: u64 = 6;
 /// Drawn injector rules.
@@ -50,11 +52,13 @@ impl Draw {
         let workload = workload.unwrap_or(drawn);
         self.order = matches!(workload, "order" | "mixed");
         self.nodes = self.between(3, 16);
-        self.safety_ms = self.between(1_000, 6_000);
+        // Many short runs for many configurations, some long ones for what needs time to go wrong.
+        let long = self.rng.chance(0.25);
+        self.safety_ms = if long { self.between(15_000, 60_000) } else { self.between(1_000, 6_000) };
         put!(out, "name = \"swarm-{seed}\"");
         put!(out, "nodes = {}", self.nodes);
         put!(out, "seed = {seed}");
-        put!(out, "seals = \"{}\"", if self.rng.chance(0.15) { "real" } else { "fake" });
+        put!(out, "seals = \"{}\"", if self.rng.chance(REAL_SEALS) { "real" } else { "fake" });
         put!(out, "by_reference = {}", self.rng.chance(0.3));
         put!(out, "start_within = \"{}ms\"", self.one_of([0, 10, 1_000]));
         put!(out, "disk = \"{}us\"", self.one_of([100, 1_000, 10_000]));
@@ -62,7 +66,7 @@ impl Draw {
         put!(out, "\n[phases]\nsafety = \"{}ms\"\nliveness = \"{LIVENESS_S}s\"", self.safety_ms);
         put!(out, "\n[workload]\nkind = \"{workload}\"");
         self.network(out);
-        for _ in 0..self.rng.below(FAULTS_MAX + 1) {
+        for _ in 0..self.rng.below(FAULTS_MAX * if long { 3 } else { 1 } + 1) {
             self.fault(out);
         }
         for _ in 0..self.rng.below(RULES_MAX + 1) {
