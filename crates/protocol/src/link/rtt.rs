@@ -6,6 +6,8 @@ use phalanx_core::Duration;
 const INITIAL: Duration = Duration::from_millis(50);
 /// A timeout below the scheduling noise of a busy host would only make duplicates.
 const SHORTEST: Duration = Duration::from_millis(3);
+/// A probe costs one packet: it may come sooner than a timeout, but not in the noise of a busy host.
+const SHORTEST_PROBE: Duration = Duration::from_micros(600);
 /// Waits do not double beyond this (or a slow network's own timeout): under 40 % loss each way a peer must get
 /// some 25 chances before patience ends, or the living are taken for dead.
 const LONGEST: Duration = Duration::from_millis(200);
@@ -34,6 +36,14 @@ impl Rtt {
     /// The smoothed round trip; zero before the first measurement.
     pub(crate) fn smoothed(&self) -> Duration {
         self.smoothed
+    }
+
+    /// How long to wait for an acknowledgement before the first packet that lacks one is sent again on suspicion.
+    pub(crate) fn probe(&self, ack_delay: Duration) -> Duration {
+        if self.smoothed == Duration::ZERO {
+            return INITIAL;
+        }
+        (self.smoothed * 2 + self.variation * 2 + ack_delay).max(SHORTEST_PROBE)
     }
 
     /// How long to wait for an acknowledgement that the peer may delay by `ack_delay`, after `backoff` waits in vain.

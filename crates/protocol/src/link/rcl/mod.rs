@@ -89,6 +89,8 @@ pub struct Sums {
     pub duplicates: u64,
     /// Packets that arrived before an earlier one.
     pub early: u64,
+    /// Packets sent again early, to ask for a missing acknowledgement.
+    pub probes: u64,
     /// Times no acknowledgement came in time.
     pub timeouts: u64,
     /// Packets whose checksum was wrong though their seal was right.

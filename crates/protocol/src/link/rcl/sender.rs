@@ -15,8 +15,8 @@ use std::sync::Arc;
 const REORDERING: u64 = 3;
 /// Packets in flight before the network has shown what it bears.
 const FIRST_WINDOW: u32 = 32;
-/// The least that losses may shrink the window to.
-const LEAST_WINDOW: u32 = 8;
+/// The least that losses may shrink the window to: with fewer under way one lost acknowledgement would be the only one.
+const LEAST_WINDOW: u32 = 32;
 /// A packet begins with room for this much, and gets the rest when it is needed: most are small.
 const SMALL: usize = 450;
 /// No piece of a message is shorter, unless the message ends with it: the rest of the packet is padded.
@@ -47,6 +47,8 @@ pub(crate) struct Sender {
     shrunk_at: u64,
     rtt: Rtt,
     backoff: u32,
+    /// The first unacknowledged packet was sent again without waiting for a whole timeout; once between two acks.
+    probed: bool,
     timeout_at: Instant,
     /// When the peer last acknowledged something new, or had nothing to acknowledge.
     progress_at: Instant,
@@ -121,6 +123,7 @@ impl Sender {
             shrunk_at: 0,
             rtt: Rtt::default(),
             backoff: 0,
+            probed: false,
             timeout_at: Instant::NEVER,
             progress_at: now,
             starved: false,
@@ -354,7 +357,7 @@ impl Sender {
         self.transmissions += 1;
         self.in_flight += 1;
         if self.timeout_at == Instant::NEVER {
-            self.timeout_at = now + self.rtt.timeout(config.ack_delay, self.backoff);
+            self.rearm(now, config);
         }
         let packet = &mut self.packets[at];
         if at == 0 && packet.state == State::Ready {
@@ -406,6 +409,7 @@ impl Sender {
         }
         if acked > 0 {
             self.backoff = 0;
+            self.probed = false;
             self.progress_at = now;
             self.grow(acked, config);
             if header.words > 0 || self.lost > 0 {
@@ -504,11 +508,17 @@ impl Sender {
     }
 
     fn rearm(&mut self, now: Instant, config: &Config) {
-        self.timeout_at = if self.in_flight > 0 || self.is_blocked() {
-            now + self.rtt.timeout(config.ack_delay, self.backoff)
-        } else {
-            Instant::NEVER
-        };
+        self.timeout_at =
+            if self.in_flight > 0 || self.is_blocked() { now + self.patience_for_ack(config) } else { Instant::NEVER };
+    }
+
+    /// How long to wait for the next acknowledgement: first for a probe, then for the timeout. A receiver of several
+    /// packets acknowledges at once, of a single one only after a while.
+    fn patience_for_ack(&self, config: &Config) -> Duration {
+        if self.probed || self.backoff > 0 || self.in_flight == 0 {
+            return self.rtt.timeout(config.ack_delay, self.backoff);
+        }
+        self.rtt.probe(if self.in_flight > 1 { Duration::ZERO } else { config.ack_delay })
     }
 
     /// Data waits for credit and nothing is under way that would bring some.
@@ -541,6 +551,10 @@ impl Sender {
         if now.since(self.progress_at) >= config.patience && self.backoff > 1 {
             return Err(Code::Unreachable);
         }
+        if !self.probed && self.backoff == 0 && self.in_flight > 0 {
+            self.probe(now, config, sums);
+            return Ok(());
+        }
         sums.timeouts += 1;
         if self.is_blocked() {
             self.ping_due = true;
@@ -564,6 +578,19 @@ impl Sender {
         Ok(())
     }
 
+    /// Sends the first unacknowledged packet again: if it had arrived, its acknowledgement was lost and comes anew; if
+    /// not, the gap is closed. Either way the answer tells how things stand, and nothing is taken for lost but this.
+    fn probe(&mut self, now: Instant, config: &Config, sums: &mut Sums) {
+        self.probed = true;
+        sums.probes += 1;
+        if let Some(packet) = self.packets.iter_mut().find(|p| p.state == State::InFlight) {
+            packet.state = State::Lost;
+            self.in_flight -= 1;
+            self.lost += 1;
+        }
+        self.timeout_at = now + self.rtt.timeout(config.ack_delay, self.backoff);
+    }
+
     fn progress(&mut self, config: &Config) -> Progress {
         let writable = self.starved && self.queued * 2 <= config.send_buffer as usize;
         if writable {
@@ -583,7 +610,7 @@ impl Sender {
             self.threshold,
             self.fin,
         ));
-        print.add(&(self.backoff, self.starved, self.ping_due, self.queued, self.rtt, self.grown));
+        print.add(&(self.backoff, self.probed, self.starved, self.ping_due, self.queued, self.rtt, self.grown));
         print.instant(self.timeout_at);
         print.instant(self.progress_at);
         for packet in &self.packets {

@@ -341,3 +341,22 @@ proptest! {
         }
     }
 }
+
+/// 004 §6.2: when an acknowledgement is lost the task does not stand still for a whole timeout.
+#[test]
+fn a_lost_acknowledgement_costs_a_probe_not_a_timeout() {
+    let mut pair = Pair::clean(small());
+    for round in 0..20u8 {
+        (0..8).for_each(|_| pair.send(0, &[round; 150]).unwrap());
+        pair.flush();
+        while pair.deliver_one() {}
+        pair.flush();
+        if round == 10 {
+            pair.wire.clear();
+        }
+        pair.settle().unwrap();
+    }
+    assert_eq!(pair.received(1).len(), 160);
+    assert_eq!((pair.sums[0].probes, pair.sums[0].timeouts), (1, 0));
+    assert_eq!(pair.sums[1].duplicates, 1);
+}
