@@ -31,8 +31,10 @@ pub struct Host<P> {
     failing: Ring<(Instant, Ticket, Code)>,
     /// Ticketed packets that the platform would not take.
     refused: Vec<(Ticket, Code)>,
-    /// When the clock was last read. Reading it costs 25 ns, so calls that only queue something make do with this.
+    /// When the clock was last read. Reading it costs 25 ns, so calls that only queue something make do with this …
     at: Instant,
+    /// … unless we have slept since.
+    slept: bool,
 }
 
 /// A packet on its way from the link to the platform.
@@ -129,6 +131,7 @@ impl<P: Platform> Host<P> {
             failing: Ring::new(FAILING_MAX),
             refused: Vec::new(),
             at,
+            slept: false,
         }
     }
 
@@ -182,7 +185,7 @@ impl<P: Platform> Host<P> {
     /// As [`Link::send`].
     #[inline]
     pub fn send(&mut self, from: Port, to: Endpoint, payload: &[u8]) -> Result<(), Code> {
-        let at = self.at;
+        let at = self.about_now();
         outward!(self, |link, sink| link.send(at, from, to, payload, sink))
     }
 
@@ -191,7 +194,7 @@ impl<P: Platform> Host<P> {
     /// # Errors
     /// As [`Link::send_buffer`].
     pub fn send_buffer(&mut self, from: Port, to: Endpoint, buffer: Buf) -> Result<Ticket, Code> {
-        let at = self.at;
+        let at = self.about_now();
         outward!(self, |link, sink| link.send_buffer(at, from, to, buffer, sink))
     }
 
@@ -209,7 +212,8 @@ impl<P: Platform> Host<P> {
     /// As [`Link::send_reliable`].
     #[inline]
     pub fn send_reliable(&mut self, from: Port, to: Endpoint, message: &[u8]) -> Result<(), Code> {
-        self.link.send_reliable(self.at, from, to, message)
+        let at = self.about_now();
+        self.link.send_reliable(at, from, to, message)
     }
 
     /// Sends a management message.
@@ -217,7 +221,8 @@ impl<P: Platform> Host<P> {
     /// # Errors
     /// As [`Link::send_managed`].
     pub fn send_managed(&mut self, kind: mml::Kind, from: Port, to: Endpoint, message: &[u8]) -> Result<u64, Code> {
-        self.link.send_managed(self.at, kind, from, to, message)
+        let at = self.about_now();
+        self.link.send_managed(at, kind, from, to, message)
     }
 
     /// What became of a ticketed send.
@@ -234,6 +239,7 @@ impl<P: Platform> Host<P> {
     pub fn poll(&mut self, each: &mut impl FnMut(Output<'_>)) -> Result<usize, Code> {
         let now = self.now();
         self.at = now;
+        self.slept = false;
         let Self { platform, link, wire, outbox, .. } = self;
         let mut sorter = Sorter { outbox, each };
         let count = if wire.is_idle() {
@@ -334,7 +340,17 @@ impl<P: Platform> Host<P> {
     /// Blocks until there is something to poll for, or until `until`.
     pub fn wait(&mut self, until: Instant) -> Woke {
         let failing = self.failing.front().map_or(Instant::NEVER, |f| f.0);
+        self.slept = true;
         self.platform.wait(until.min(self.link.deadline()).min(self.wire.deadline()).min(failing))
+    }
+
+    /// The time to within a turn of the loop.
+    #[inline]
+    fn about_now(&mut self) -> Instant {
+        if std::mem::take(&mut self.slept) {
+            self.at = self.now();
+        }
+        self.at
     }
 
     /// Ends a [`Host::wait`] from another thread.

@@ -291,6 +291,10 @@ impl<A: Copy + Eq + Debug> Active<A> {
         }
     }
 
+    pub(crate) fn forget(&mut self, from: A) -> usize {
+        self.holds.forget(from)
+    }
+
     pub(crate) fn deadline(&self) -> Instant {
         self.holds.deadline()
     }

@@ -114,6 +114,14 @@ impl<A: Copy + Eq> Holds<A> {
         self.parked.remove(at).map(|p| p.held)
     }
 
+    /// Lets go of what a peer's messages wait for: they belong to a conversation that is over.
+    pub(crate) fn forget(&mut self, from: A) -> usize {
+        let before = self.len();
+        self.delayed.retain(|_, held| held.from != from);
+        self.parked.retain(|p| p.held.from != from);
+        before - self.len()
+    }
+
     /// Whether a message of that peer is parked on that side.
     pub(crate) fn is_parked(&self, from: A, side: Side) -> bool {
         self.parked.iter().any(|p| p.side == side && p.held.from == from)

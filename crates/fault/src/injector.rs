@@ -176,6 +176,12 @@ impl<A: Copy + Eq + Debug> Injector<A> {
         }
     }
 
+    /// The conversation with `peer` is over, and a new one may begin: what is held of the old one is let go, as a network
+    /// path that breaks lets go of it. Returns how many messages that were.
+    pub fn forget(&mut self, peer: A) -> usize {
+        self.active.as_mut().map_or(0, |a| a.forget(peer))
+    }
+
     /// When to call [`Injector::expire`] next; [`Instant::NEVER`] when nothing is held.
     #[must_use]
     pub fn deadline(&self) -> Instant {

@@ -93,6 +93,17 @@ fn delay_holds_for_a_span() {
     assert_eq!(receive(&mut injector, ms(9), PEER, 4), [2, 4]);
 }
 
+/// What is held of a conversation that is over does not turn up in the next one; other peers' messages do.
+#[test]
+fn a_forgotten_peers_messages_are_let_go() {
+    let span = Distribution::Fixed(Duration::from_millis(5));
+    let mut injector = with([every(1, Kind::Delay(Delay::Lasting(span)))]);
+    assert_eq!(receive(&mut injector, ms(0), PEER, 1), NOTHING);
+    assert_eq!(receive(&mut injector, ms(0), PEER + 1, 2), NOTHING);
+    assert_eq!(injector.forget(PEER), 1);
+    assert_eq!(expire(&mut injector, ms(9)), [2]);
+}
+
 /// FI-1, 004 §5: the variant without timers delivers the held message in front of its peer's next one.
 #[test]
 fn delay_until_the_next_message_keeps_the_order() {

@@ -38,7 +38,8 @@ pub struct Header {
 impl Header {
     /// Encoded length without selective acknowledgement.
     pub const LEN: usize = 20;
-    const CRC: std::ops::Range<usize> = 4..8;
+    /// Where the checksum stands.
+    pub const CRC: std::ops::Range<usize> = 4..8;
     const DATA: u8 = 1;
     const FIN: u8 = 2;
     const PING: u8 = 4;

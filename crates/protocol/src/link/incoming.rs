@@ -193,6 +193,8 @@ impl Link {
     {
         let Some((generation, peer)) = self.peers.at_mut(slot) else { return };
         let node = NodeId::new(slot, generation);
+        // Above the seal nothing shows from which session a held packet came.
+        self.tap.forget(node);
         let unacknowledged = peer.rcl.take().map_or(0, |c| c.queued());
         if let Some(mut mml) = peer.mml.take() {
             mml.abandon();

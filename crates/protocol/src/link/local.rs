@@ -24,6 +24,11 @@ impl Link {
         if let Some(&slot) = self.by_addr.get(&addr) {
             let (generation, peer) = self.peers.at_mut(slot as usize).expect("indexed peers exist");
             peer.dialed = true;
+            // One that called us first was met with a guess; the platform knows its path.
+            if clamp(largest) > peer.largest {
+                peer.largest = clamp(largest);
+                peer.credit = self.config.rcl.credit_for(plain_length(peer.largest));
+            }
             return Ok(NodeId::new(slot as usize, generation));
         }
         self.insert_peer(addr, clamp(largest), true).ok_or(Code::LocalResource)

@@ -7,6 +7,7 @@ use super::seal::{Cipher, KeyRing};
 use super::status::Ticket;
 use phalanx_core::rng::mix;
 use phalanx_core::{Addr, Boot, Buf, Fingerprint, Identity, Instant, Ring};
+use phalanx_wire::rcl::Header;
 use std::hash::Hash;
 
 /// Datagrams that wait for a handshake; the oldest gives way. CL is unreliable, so a short queue is honest.
@@ -173,13 +174,10 @@ impl Session {
     }
 }
 
-/// Where a reliable packet has its checksum.
-const CHECKSUM: std::ops::Range<usize> = 4..8;
-
 /// Turns a packet's checksum by the nonces of its sender and its receiver. Twice is not at all.
 fn turn(plain: &mut [u8], from: u64, to: u64) {
     let by = (mix(from ^ mix(to)) as u32).to_le_bytes();
-    if let Some(sum) = plain.get_mut(CHECKSUM) {
+    if let Some(sum) = plain.get_mut(Header::CRC) {
         sum.iter_mut().zip(by).for_each(|(byte, b)| *byte ^= b);
     }
 }

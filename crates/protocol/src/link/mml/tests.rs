@@ -124,13 +124,6 @@ impl Pair {
         true
     }
 
-    fn exchange(&mut self) {
-        self.flush();
-        while self.deliver_one() {
-            self.flush();
-        }
-    }
-
     /// Runs until `end`, or until nobody has anything to do, moving time to the next deadline when the wire is empty.
     fn run(&mut self, end: Instant) -> Result<(), Code> {
         for _ in 0..1_000_000 {

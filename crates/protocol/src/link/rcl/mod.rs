@@ -17,7 +17,7 @@ use phalanx_core::buf::Attachment;
 use phalanx_core::{Buf, Code, Duration, Fingerprint, Instant, Port, Snapshot};
 use phalanx_wire::Malformed;
 use phalanx_wire::rcl::{self, Header, SACK_WORDS};
-use receiver::Receiver;
+use receiver::{Data, Receiver};
 use sender::Sender;
 use std::sync::Arc;
 
@@ -186,7 +186,8 @@ impl Connection {
             self.receiver.on_ping();
         }
         if header.data {
-            self.receiver.on_data(now, &header, &plain[header.len()..], attached, config, sums, deliver);
+            let data = Data { header: &header, frames: &plain[header.len()..], attached };
+            self.receiver.on_data(now, data, config, sums, deliver);
         }
         let closed = !self.closed && sent.finished && self.receiver.is_finished();
         self.closed |= closed;

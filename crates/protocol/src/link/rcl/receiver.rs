@@ -43,6 +43,15 @@ struct Early {
     fin: bool,
 }
 
+/// A packet with frames, its checksum seen to.
+#[derive(Clone, Copy)]
+pub(crate) struct Data<'a> {
+    pub(crate) header: &'a Header,
+    /// Its bytes behind the header.
+    pub(crate) frames: &'a [u8],
+    pub(crate) attached: Option<&'a Attachment>,
+}
+
 /// A message of which not all pieces are here.
 #[derive(Clone, Debug, Default)]
 struct Partial {
@@ -83,19 +92,12 @@ impl Receiver {
         self.finished
     }
 
-    /// A data packet arrived whose checksum is right. `frames` are its bytes behind the header.
-    pub(crate) fn on_data<D>(
-        &mut self,
-        now: Instant,
-        header: &Header,
-        frames: &[u8],
-        attached: Option<&Attachment>,
-        config: &Config,
-        sums: &mut Sums,
-        deliver: &mut D,
-    ) where
+    /// A data packet arrived whose checksum is right.
+    pub(crate) fn on_data<D>(&mut self, now: Instant, data: Data<'_>, config: &Config, sums: &mut Sums, deliver: &mut D)
+    where
         D: FnMut(Port, Port, Payload<'_>),
     {
+        let Data { header, frames, attached } = data;
         let seq = expand(header.seq, self.next);
         if seq < self.next || self.has(seq) {
             sums.duplicates += 1;
