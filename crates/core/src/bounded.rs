@@ -1,5 +1,6 @@
 //! Collections with a bound that has a name: past it there is an answer, never growth.
 
+use crate::fetch::fetch;
 use std::collections::VecDeque;
 
 /// A queue of at most `bound` items. Grows as needed up to there; an idle one holds no memory.
@@ -125,6 +126,14 @@ impl<T> Slab<T> {
     pub fn at(&self, slot: usize) -> Option<(u8, &T)> {
         let (generation, value) = self.entries.get(slot)?;
         Some((*generation, value.as_ref()?))
+    }
+
+    /// Asks the processor for the entry in `slot`, which will be needed soon.
+    #[inline]
+    pub fn fetch(&self, slot: usize) {
+        if let Some(entry) = self.entries.get(slot) {
+            fetch(entry);
+        }
     }
 
     /// Frees `slot` and hands its entry out.

@@ -7,6 +7,7 @@
 pub mod bounded;
 pub mod buf;
 pub mod code;
+pub mod fetch;
 pub mod id;
 pub mod machine;
 pub mod rng;

@@ -6,7 +6,7 @@
 //!
 //! | file | idea |
 //! |---|---|
-//! | [`queue`], `calendar`, `fetch` | pending events, in one order |
+//! | [`queue`], `calendar` | pending events, in one order |
 //! | `process` | what runs on a node, and what it may ask for |
 //! | `network`, `latency`, `topology`, `partition` | what lies between nodes |
 //! | `event`, `node`, `io`, `shard` | events, and what they do to nodes |
@@ -54,7 +54,6 @@ mod director;
 mod disk;
 mod event;
 mod fault;
-mod fetch;
 pub mod heartbeat;
 mod io;
 mod latency;

@@ -6,9 +6,10 @@ use phalanx_core::{Addr, Buf, Duration, Instant, Rng};
 use phalanx_fault::{Injector, MAX_TARGETS};
 
 /// A node: its process, the machine beneath it, and what waits while it is paused.
+#[repr(C)]
 pub(crate) struct Node<P: Process> {
-    pub(crate) process: Option<P>,
     pub(crate) meta: Meta,
+    pub(crate) process: Option<P>,
     #[allow(clippy::box_collection)] // Nearly always empty: eight bytes instead of 24, a million times.
     pub(crate) held: Option<Box<Vec<Held<P::Command>>>>,
 }

@@ -31,6 +31,11 @@ pub trait Process: Send + Sized {
     /// When to call [`Process::expire`] next; [`Instant::NEVER`] when idle.
     fn deadline(&self) -> Instant;
 
+    /// A packet, or the timer when there is none, will come soon: a process may ask for the memory it will touch then
+    /// ([`phalanx_core::fetch`]). Nothing else; it may never come.
+    #[inline]
+    fn foresee(&self, _packet: Option<&Buf>) {}
+
     /// Something happened to a stream with `peer`.
     fn stream(&mut self, _now: Instant, _peer: Addr, _event: StreamEvent, _net: &mut Ctx<'_, Self>) {}
     /// The host of `to` answered that nobody listens there (ICMP): its process is dead.

@@ -13,8 +13,8 @@
 //! room back once it held many.
 
 use crate::calendar::{KEPT, Key, Level};
-use crate::fetch::fetch;
 use phalanx_core::Instant;
+use phalanx_core::fetch::fetch;
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
@@ -161,11 +161,12 @@ impl<T> Queue<T> {
         self.pop_before(Instant::NEVER)
     }
 
-    /// The receiver of an event a few steps from now: the caller may fetch its state ahead.
+    /// The event `steps` from now, as far as that is known: its receiver, and what it is. The caller may fetch ahead.
     #[inline]
     #[must_use]
-    pub fn ahead(&self) -> Option<u32> {
-        self.batch.get(self.head + AHEAD / 2).map(|key| key.to)
+    pub fn ahead(&self, steps: usize) -> Option<(u32, Option<&T>)> {
+        let key = self.batch.get(self.head + steps)?;
+        Some((key.to, self.items[key.slot as usize].as_ref()))
     }
 
     /// When the next event happens; [`Instant::NEVER`] when nothing is pending.
@@ -184,7 +185,7 @@ impl<T> Queue<T> {
 
     fn take(&mut self, key: Key) -> Event<T> {
         if let Some(next) = self.batch.get(self.head + AHEAD) {
-            fetch(&self.items, next.slot as usize);
+            fetch(&self.items[next.slot as usize]);
         }
         let what = self.items[key.slot as usize].take().expect("a key stands for one item");
         self.free.push(key.slot);
@@ -225,7 +226,7 @@ impl<T> Queue<T> {
             if !self.batch.is_empty() {
                 self.batch.sort_unstable();
                 for key in &self.batch[..AHEAD.min(self.batch.len())] {
-                    fetch(&self.items, key.slot as usize);
+                    fetch(&self.items[key.slot as usize]);
                 }
                 return true;
             }

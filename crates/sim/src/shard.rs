@@ -5,7 +5,6 @@
 
 use crate::disk::{Disk, Outcome};
 use crate::event::{Signal, SignalKind, Stage, What};
-use crate::fetch::fetch;
 use crate::io::Io;
 use crate::network::World;
 use crate::node::{Held, Kind, Node, State, Stream, addr};
@@ -14,9 +13,14 @@ use crate::queue::Event;
 use crate::sim::{Birth, Factory};
 use crate::stats::{Drop, HEADERS};
 use phalanx_core::buf::Attachment;
+use phalanx_core::fetch::{fetch, fetch_bytes};
 use phalanx_core::rng::mix;
 use phalanx_core::{Addr, Buf, Instant, Rng};
 
+/// How many events ahead memory is asked for: a node, then its packet, then what its process will need.
+const NODE_AHEAD: usize = 9;
+const PACKET_AHEAD: usize = 6;
+const PROCESS_AHEAD: usize = 3;
 /// How often a process may expire at one and the same time before the engine calls it stuck.
 const SPINS: u32 = 10_000;
 
@@ -60,10 +64,32 @@ impl<P: Process> Shard<P> {
         while let Some(event) = self.io.queue.pop_before(end) {
             // One datagram to a group is an event in each shard: it counts where it is heard.
             self.io.stats.events += u64::from(!matches!(event.what, What::Cast(..)));
-            if let Some(next) = self.io.queue.ahead() {
-                fetch(&self.nodes, next.wrapping_sub(self.io.first) as usize);
-            }
+            self.look_ahead();
             self.happen(shared, event);
+        }
+    }
+
+    /// Asks for the memory that coming events will touch, in the order in which one thing leads to the next: the node
+    /// and the event, then the packet, then whatever the process will look for because of it.
+    #[inline]
+    fn look_ahead(&self) {
+        let first = self.io.first;
+        if let Some((to, _)) = self.io.queue.ahead(NODE_AHEAD)
+            && let Some(node) = self.nodes.get(to.wrapping_sub(first) as usize)
+        {
+            fetch(node);
+        }
+        if let Some((_, Some(What::Packet(_, packet)))) = self.io.queue.ahead(PACKET_AHEAD) {
+            fetch_bytes(packet.bytes());
+        }
+        if let Some((to, Some(what))) = self.io.queue.ahead(PROCESS_AHEAD)
+            && let Some(Node { process: Some(process), .. }) = self.nodes.get(to.wrapping_sub(first) as usize)
+        {
+            match what {
+                What::Packet(_, packet) => process.foresee(Some(packet)),
+                What::Timer(_) => process.foresee(None),
+                _ => {}
+            }
         }
     }
 

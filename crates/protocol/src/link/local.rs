@@ -41,6 +41,20 @@ impl Link {
         Some(NodeId::new(slot, generation))
     }
 
+    /// A packet will arrive soon: asks the processor for what is kept about its sender.
+    #[inline]
+    pub fn foresee(&self, packet: &[u8]) {
+        if let Ok(short) = Short::parse(packet) {
+            self.peers.fetch((short.session & 0x00ff_ffff) as usize);
+        }
+    }
+
+    /// Something will be sent to `node` soon: asks the processor for what is kept about it.
+    #[inline]
+    pub fn foresee_peer(&self, node: NodeId) {
+        self.peers.fetch(node.slot());
+    }
+
     /// Forgets a peer with everything that waits for it.
     ///
     /// # Errors

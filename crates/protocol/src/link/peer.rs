@@ -13,43 +13,46 @@ use std::hash::Hash;
 /// Datagrams that wait for a handshake; the oldest gives way. CL is unreliable, so a short queue is honest.
 pub(crate) const WAITING_MAX: usize = 16;
 
+/// What each packet needs comes first, as in [`Link`](super::Link).
 #[derive(Clone, PartialEq, Eq, Debug)]
+#[repr(C)]
 pub(crate) struct Peer {
+    pub(crate) session: Option<Session>,
     pub(crate) addr: Addr,
     /// Bytes a datagram to it may have.
     pub(crate) largest: u16,
     /// Packets of that size it may have under way to us.
     pub(crate) credit: u16,
-    /// We asked for it; otherwise it called us and is forgotten when its handshake fails.
-    pub(crate) dialed: bool,
     /// Packets sent since it was last heard.
     pub(crate) unheard: u8,
+    /// We asked for it; otherwise it called us and is forgotten when its handshake fails.
+    pub(crate) dialed: bool,
     /// It is in the queue of peers that have packets to send.
     pub(crate) queued: bool,
-    pub(crate) session: Option<Session>,
-    pub(crate) attempt: Option<Box<Attempt>>,
-    pub(crate) waiting: Ring<(Buf, Option<Ticket>)>,
-    pub(crate) rcl: Option<Box<Connection>>,
-    pub(crate) mml: Option<Box<Channel>>,
     /// Numbers our sessions with it, so that an old one is not taken for the present one.
     pub(crate) epoch: u8,
+    pub(crate) rcl: Option<Box<Connection>>,
+    pub(crate) mml: Option<Box<Channel>>,
+    pub(crate) attempt: Option<Box<Attempt>>,
+    pub(crate) waiting: Ring<(Buf, Option<Ticket>)>,
 }
 
 /// Keys and counters that both sides agreed on and proved.
 #[derive(Clone, PartialEq, Eq, Debug)]
+#[repr(C)]
 pub(crate) struct Session {
     /// The upper byte of the number under which the peer addresses us.
     pub(crate) epoch: u8,
     /// The number under which we address the peer.
     pub(crate) theirs: u32,
     pub(crate) boot: Boot,
+    pub(crate) replay: Replay,
+    pub(crate) open: (u8, Cipher),
+    pub(crate) seal: (u8, Cipher),
+    pub(crate) counter: u64,
     pub(crate) identity: Identity,
     /// Our nonce and the peer's.
     pub(crate) nonces: (u64, u64),
-    pub(crate) seal: (u8, Cipher),
-    pub(crate) open: (u8, Cipher),
-    pub(crate) counter: u64,
-    pub(crate) replay: Replay,
     pub(crate) group_floor: u64,
     /// Key and window of its group datagrams, once one came.
     pub(crate) group: Option<Box<(u8, Cipher, Replay)>>,

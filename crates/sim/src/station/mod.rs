@@ -69,10 +69,11 @@ use std::sync::Arc;
 const ROUNDS: usize = 4;
 
 /// A node that runs the link.
+#[repr(C)]
 pub struct Station {
+    desk: Desk,
     shared: Arc<Shared>,
     link: Link,
-    desk: Desk,
 }
 
 /// All of a station but its link, so that the link's decisions can change it.
@@ -224,6 +225,14 @@ impl Process for Station {
             at = at.min(tickets.deadline());
         }
         at
+    }
+
+    #[inline]
+    fn foresee(&self, packet: Option<&Buf>) {
+        match packet {
+            Some(packet) => self.link.foresee(packet.bytes()),
+            None => self.desk.neighbours.iter().take(4).for_each(|&node| self.link.foresee_peer(node)),
+        }
     }
 
     fn refused(&mut self, now: Instant, addr: Addr, net: &mut Ctx<'_, Self>) {

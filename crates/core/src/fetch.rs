@@ -1,0 +1,34 @@
+//! Memory asked for before it is needed: with many nodes each event touches lines that no cache holds.
+//!
+//! Measured with 10,000 nodes that send each other heartbeats through their links: half of the time went into waiting
+//! for a peer's session to come from memory.
+
+/// Bytes of a cache line.
+const LINE: usize = 64;
+/// Lines asked for at once: processors track about this many that are on their way.
+const LINES_MAX: usize = 9;
+
+/// Asks the processor for `item`, at most its first few cache lines. Changes nothing but when it will be there.
+#[inline]
+pub fn fetch<T>(item: &T) {
+    fetch_lines(std::ptr::from_ref(item).cast(), size_of::<T>());
+}
+
+/// Asks the processor for the beginning of `bytes`.
+#[inline]
+pub fn fetch_bytes(bytes: &[u8]) {
+    fetch_lines(bytes.as_ptr(), bytes.len().min(2 * LINE));
+}
+
+#[inline]
+#[allow(unsafe_code)]
+fn fetch_lines(place: *const u8, length: usize) {
+    #[cfg(target_arch = "x86_64")]
+    for line in 0..length.div_ceil(LINE).min(LINES_MAX) {
+        use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
+        // SAFETY: a prefetch changes no state and faults on no address; these are inside the item.
+        unsafe { _mm_prefetch(place.wrapping_add(line * LINE).cast(), _MM_HINT_T0) };
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    let _ = (place, length);
+}
