@@ -22,7 +22,7 @@ pub enum Code {
     #[error("invalid arguments: the message is empty, over the cap, or the call makes no sense here")]
     InvalidArgs = 5,
     /// `DEST_REJECT`: the destination's node is there and refuses the message.
-    #[error("the destination refused the message: nobody listens on that port")]
+    #[error("the destination is there and refuses the message: it does not speak this protocol, or forbids it")]
     DestReject = 6,
     /// `UNREACHABLE`: the destination does not answer (cut cable, dead process, closed port).
     #[error("the destination cannot be reached")]

@@ -165,7 +165,8 @@ impl Link {
         Ok(())
     }
 
-    /// Group datagrams pass the `plain` injector like all others.
+    /// Group datagrams pass the `plain` injector on the way in, like all others; on the way out they have no peer that a
+    /// rule could name.
     fn tapped<S>(&mut self, now: Instant, node: NodeId, body: &mut [u8], out: &mut S)
     where
         S: for<'a> Sink<Output<'a>>,

@@ -12,8 +12,8 @@
 //! derivation at the handshake and buys a dense counter (so a small replay window is enough), and no counter ever
 //! starts again under a used key, not even when a peer was forgotten and met again.
 //!
-//! The simulator uses [`Suite::Fake`]: the same lengths and the same refusals at the cost of a hash. It is not
-//! reachable from a real platform: [`KeyRing::fake`] is the only way to make one and only the simulator calls it.
+//! The simulator uses [`Suite::Fake`]: the same lengths and the same refusals at the cost of a hash. [`KeyRing::fake`]
+//! is the only way to make one; nothing in the daemon calls it.
 
 use aws_lc_rs::aead::{AES_256_GCM, Aad, LessSafeKey, Nonce, UnboundKey};
 use aws_lc_rs::hkdf;
