@@ -18,9 +18,9 @@ use phalanx_core::rng::mix;
 use phalanx_core::{Addr, Buf, Instant, Rng};
 
 /// How many events ahead memory is asked for: a node, then its packet, then what its process will need.
-const NODE_AHEAD: usize = 9;
-const PACKET_AHEAD: usize = 6;
-const PROCESS_AHEAD: usize = 3;
+const NODE_AHEAD: usize = 5;
+const PACKET_AHEAD: usize = 3;
+const PROCESS_AHEAD: usize = 1;
 /// How often a process may expire at one and the same time before the engine calls it stuck.
 const SPINS: u32 = 10_000;
 
