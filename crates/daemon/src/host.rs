@@ -14,7 +14,7 @@ use phalanx_protocol::link::mml;
 use phalanx_protocol::link::seal::KeyRing;
 use phalanx_protocol::link::sign::Signer;
 use phalanx_protocol::link::status::{Status, Ticket};
-use phalanx_protocol::link::{Config, Input, Link, Output};
+use phalanx_protocol::link::{Config, Input, Link, Output, states};
 use std::sync::Arc;
 
 /// Rounds of expiry in one poll: a link that always has more to send must not keep us from receiving.
@@ -28,6 +28,8 @@ pub struct Host<P> {
     link: Link,
     wire: Injector<Addr>,
     outbox: Vec<Packet>,
+    /// States that the link has reached in this turn.
+    reached: Vec<&'static str>,
     failing: Ring<(Instant, Ticket, Code)>,
     /// Ticketed packets that the platform would not take.
     refused: Vec<(Ticket, Code)>,
@@ -60,6 +62,8 @@ fn hand_over<P: Platform>(
 /// Takes packets to the outbox and everything else to the owner.
 struct Sorter<'h, F> {
     outbox: &'h mut Vec<Packet>,
+    /// States that the link reached, for the injector (FI-6).
+    reached: &'h mut Vec<&'static str>,
     each: &'h mut F,
 }
 
@@ -68,7 +72,14 @@ impl<'a, F: FnMut(Output<'_>)> Sink<Output<'a>> for Sorter<'_, F> {
     fn push(&mut self, output: Output<'a>) {
         match output {
             Output::Transmit { to, packet, ticket, answer } => self.outbox.push(Packet { to, packet, ticket, answer }),
-            other => (self.each)(other),
+            other => {
+                match other {
+                    Output::Up { .. } => self.reached.push(states::SESSION_UP),
+                    Output::Down { .. } => self.reached.push(states::SESSION_DOWN),
+                    _ => {}
+                }
+                (self.each)(other);
+            }
         }
     }
 }
@@ -103,7 +114,7 @@ macro_rules! outward {
             let $sink = &mut Outward { platform: &mut host.platform, refused: &mut host.refused };
             $call
         } else {
-            let $sink = &mut Sorter { outbox: &mut host.outbox, each: &mut nothing };
+            let $sink = &mut Sorter { outbox: &mut host.outbox, reached: &mut host.reached, each: &mut nothing };
             $call
         }
     }};
@@ -128,6 +139,7 @@ impl<P: Platform> Host<P> {
             link,
             wire: Injector::new(seed),
             outbox: Vec::new(),
+            reached: Vec::new(),
             failing: Ring::new(FAILING_MAX),
             refused: Vec::new(),
             at,
@@ -240,8 +252,8 @@ impl<P: Platform> Host<P> {
         let now = self.now();
         self.at = now;
         self.slept = false;
-        let Self { platform, link, wire, outbox, .. } = self;
-        let mut sorter = Sorter { outbox, each };
+        let Self { platform, link, wire, outbox, reached, .. } = self;
+        let mut sorter = Sorter { outbox, reached, each };
         let count = if wire.is_idle() {
             platform.receive(&mut |from, bytes| {
                 link.handle(now, Input::Arrived { from, bytes, attached: None }, &mut sorter);
@@ -272,9 +284,9 @@ impl<P: Platform> Host<P> {
 
     #[inline]
     fn act(&mut self, now: Instant, each: &mut impl FnMut(Output<'_>)) {
-        let Self { link, wire, outbox, .. } = self;
+        let Self { link, wire, outbox, reached, .. } = self;
         if wire.deadline() <= now {
-            let mut sorter = Sorter { outbox, each };
+            let mut sorter = Sorter { outbox, reached, each };
             wire.expire(now, &mut |from, bytes, attached| {
                 link.handle(now, Input::Arrived { from, bytes, attached }, &mut sorter);
             });
@@ -283,13 +295,16 @@ impl<P: Platform> Host<P> {
             if self.link.deadline() > now {
                 break;
             }
-            self.link.expire(now, &mut Sorter { outbox: &mut self.outbox, each });
+            self.link.expire(now, &mut Sorter { outbox: &mut self.outbox, reached: &mut self.reached, each });
         }
         self.send_all(now);
     }
 
     #[inline]
     fn send_all(&mut self, now: Instant) {
+        for state in self.reached.drain(..) {
+            self.wire.signal(now, state);
+        }
         let idle = self.wire.is_idle();
         for Packet { to, packet, ticket, answer } in self.outbox.drain(..) {
             let (packet, ticket) = if idle {

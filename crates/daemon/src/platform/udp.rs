@@ -484,11 +484,11 @@ impl Udp {
         while let Some(late) = self.wire.late() {
             any = true;
             self.counts.late_errors += 1;
-            if let Some(mtu) = late.mtu {
-                let headers = if late.to.is_ipv4() { 28 } else { 48 };
-                self.remember(late.to, (mtu as usize).saturating_sub(headers).clamp(FITS_EVERYWHERE, LARGEST_DATAGRAM));
+            // A path that has become narrower is nobody's trouble: the kernel remembers and fragments what is longer, and
+            // a reliable packet that was cut for the old path still gets through. New sessions ask anew.
+            if late.errno != Errno::EMSGSIZE {
+                self.troubles.push_evicting((Addr::Ip(late.to), code_of(late.errno)));
             }
-            self.troubles.push_evicting((Addr::Ip(late.to), code_of(late.errno)));
         }
         any
     }

@@ -18,7 +18,7 @@ use super::count::Dropped;
 use super::mml::{Context, End};
 use super::peer::{Attempt, Peer, Session};
 use super::replay::Replay;
-use super::{Link, Output, SMALLEST_DATAGRAM};
+use super::{Link, Output, SMALLEST_DATAGRAM, states};
 use phalanx_core::{Addr, Boot, Buf, Code, Duration, Fingerprint, Instant, NodeId, Sink};
 use phalanx_wire::hello::Hello;
 use phalanx_wire::outer::{Kind, Long, TAG};
@@ -218,7 +218,7 @@ impl Link {
         let Some((_, peer)) = self.peers.at_mut(slot) else { return };
         let Some(session) = peer.attempt.take().and_then(|a| a.candidate) else { return };
         if peer.session.is_some() {
-            self.tear_down(slot, Code::NotInitialized, out);
+            self.tear_down(now, slot, Code::NotInitialized, out);
         }
         let (generation, peer) = self.peers.at_mut(slot).expect("seen above");
         let node = NodeId::new(slot, generation);
@@ -232,6 +232,7 @@ impl Link {
         peer.waiting.release();
         self.by_boot.insert(boot, slot as u32);
         self.counters.sessions += 1;
+        self.tap.signal(now, states::SESSION_UP);
         out.push(Output::Up { node, identity, boot });
         for (packet, ticket) in waiting {
             if let Err(code) = self.transmit_plain(now, node, packet, ticket, out)
@@ -273,7 +274,7 @@ impl Link {
         let tickets: Vec<_> = std::iter::from_fn(|| peer.waiting.pop()).filter_map(|(_, ticket)| ticket).collect();
         tickets.into_iter().for_each(|ticket| self.statuses.complete(ticket, Err(Code::Unreachable)));
         if dialed {
-            self.tear_down(slot, Code::Unreachable, out);
+            self.tear_down(now, slot, Code::Unreachable, out);
         } else {
             let _ = self.forget(NodeId::new(slot, generation));
         }

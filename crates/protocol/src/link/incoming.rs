@@ -3,7 +3,7 @@
 use super::count::Dropped;
 use super::peer::tag;
 use super::rcl::Connection;
-use super::{Link, Output, local, mml};
+use super::{Link, Output, local, mml, states};
 use phalanx_core::buf::Attachment;
 use phalanx_core::{Addr, Code, Endpoint, Instant, NodeId, Sink};
 use phalanx_fault::Injector;
@@ -179,7 +179,7 @@ impl Link {
                 }
             }
             if let Err(code) = expired {
-                self.tear_down(slot, code, out);
+                self.tear_down(now, slot, code, out);
                 return;
             }
         }
@@ -187,7 +187,7 @@ impl Link {
     }
 
     /// Ends the session with a peer: it is silent, refused us, or lives a new life.
-    pub(super) fn tear_down<S>(&mut self, slot: usize, code: Code, out: &mut S)
+    pub(super) fn tear_down<S>(&mut self, now: Instant, slot: usize, code: Code, out: &mut S)
     where
         S: for<'a> Sink<Output<'a>>,
     {
@@ -195,6 +195,7 @@ impl Link {
         let node = NodeId::new(slot, generation);
         // Above the seal nothing shows from which session a held packet came.
         self.tap.forget(node);
+        self.tap.signal(now, states::SESSION_DOWN);
         let unacknowledged = peer.rcl.take().map_or(0, |c| c.queued());
         if let Some(mut mml) = peer.mml.take() {
             mml.abandon();

@@ -75,6 +75,13 @@ pub const LARGEST_DATAGRAM: u16 = 16 * 1024;
 pub const SMALLEST_DATAGRAM: u16 = 512;
 /// Bytes that seal, session and layer add to a datagram's payload.
 pub const DATAGRAM_OVERHEAD: usize = Short::LEN + Ports::LEN + TAG;
+/// FI-6: the states of the link that rules of a fault injector can wait for.
+pub mod states {
+    /// A peer has proved itself, and traffic with it begins.
+    pub const SESSION_UP: &str = "session-up";
+    /// The session with a peer is over.
+    pub const SESSION_DOWN: &str = "session-down";
+}
 /// Operation faults (FI-1) waiting to show.
 const FAILING_MAX: usize = 256;
 

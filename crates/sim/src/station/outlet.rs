@@ -12,7 +12,7 @@ use phalanx_fault::Outcome;
 use phalanx_protocol::link::mml;
 use phalanx_protocol::link::rcl::Payload;
 use phalanx_protocol::link::status::{Status, Ticket};
-use phalanx_protocol::link::{Input, Output};
+use phalanx_protocol::link::{Input, Output, states};
 use std::collections::VecDeque;
 
 /// Operation faults waiting to show; past it they show at once.
@@ -64,11 +64,15 @@ impl<'o> Sink<Output<'o>> for Outlet<'_, '_> {
             }
             Output::Message { from, to, payload } => self.on_message(from, to, payload),
             Output::Managed { from, to, kind, payload } => self.on_managed(from, to, kind, payload),
-            Output::Up { node, identity, boot } => match self.shared.who(&identity) {
-                Some(Addr::Local(peer)) => self.note_peer(node, peer, Note::Up { peer, boot }),
-                _ => self.note(Note::Stranger(identity)),
-            },
+            Output::Up { node, identity, boot } => {
+                self.net.reached(states::SESSION_UP);
+                match self.shared.who(&identity) {
+                    Some(Addr::Local(peer)) => self.note_peer(node, peer, Note::Up { peer, boot }),
+                    _ => self.note(Note::Stranger(identity)),
+                }
+            }
             Output::Down { node, .. } => {
+                self.net.reached(states::SESSION_DOWN);
                 if let Some(peer) = self.peer(node) {
                     self.begin_anew(peer);
                     self.note(Note::Down { peer });

@@ -47,8 +47,6 @@ pub(super) struct Late {
     /// Where the datagram was going.
     pub(super) to: SocketAddr,
     pub(super) errno: Errno,
-    /// The path's MTU, when that was the trouble.
-    pub(super) mtu: Option<u32>,
 }
 
 /// A UDP socket in blocking mode (the wait is a receive) with its receive buffer.
@@ -219,7 +217,7 @@ impl Wire {
         })?;
         let errno = Errno::from_raw(i32::try_from(error.ee_errno).ok()?);
         let to = socket_addr(got.address.as_ref()?)?;
-        Some(Late { to, errno, mtu: (errno == Errno::EMSGSIZE).then_some(error.ee_info) })
+        Some(Late { to, errno })
     }
 }
 
@@ -298,7 +296,7 @@ mod tests {
         let sender = wire();
         let closed = wire().socket.local_addr().unwrap();
         sender.send(closed, b"anybody there?").unwrap();
-        assert_eq!(sender.late(), Some(Late { to: closed, errno: Errno::ECONNREFUSED, mtu: None }));
+        assert_eq!(sender.late(), Some(Late { to: closed, errno: Errno::ECONNREFUSED }));
         assert_eq!(sender.late(), None);
     }
 
