@@ -8,7 +8,7 @@
 //! One thread, no locks. The loop of a daemon is [`Host::wait`], then [`Host::poll`]; one that spins only polls.
 
 use crate::platform::{Platform, Waker, Woke};
-use phalanx_core::{Addr, Boot, Buf, Code, Endpoint, Group, Instant, Machine, NodeId, Port, Ring, Sink};
+use phalanx_core::{Addr, Boot, Buf, Code, Endpoint, Group, Instant, Machine, NodeId, Port, Sink};
 use phalanx_fault::{Injector, Outcome};
 use phalanx_protocol::link::mml;
 use phalanx_protocol::link::seal::KeyRing;
@@ -30,7 +30,7 @@ pub struct Host<P> {
     outbox: Vec<Packet>,
     /// States that the link has reached in this turn.
     reached: Vec<&'static str>,
-    failing: Ring<(Instant, Ticket, Code)>,
+    failing: Vec<(Instant, Ticket, Code)>,
     /// Ticketed packets that the platform would not take.
     refused: Vec<(Ticket, Code)>,
     /// When the clock was last read. Reading it costs 25 ns, so calls that only queue something make do with this …
@@ -140,7 +140,7 @@ impl<P: Platform> Host<P> {
             wire: Injector::new(seed),
             outbox: Vec::new(),
             reached: Vec::new(),
-            failing: Ring::new(FAILING_MAX),
+            failing: Vec::new(),
             refused: Vec::new(),
             at,
             slept: false,
@@ -321,10 +321,9 @@ impl<P: Platform> Host<P> {
                         continue;
                     }
                     Outcome::FailLater { code, deliver, after } => {
-                        if let Some(ticket) = ticket
-                            && self.failing.push((now + after, ticket, code)).is_err()
-                        {
-                            complete(&mut self.link, now, Some(ticket), Err(code));
+                        match ticket {
+                            Some(t) if self.failing.len() < FAILING_MAX => self.failing.push((now + after, t, code)),
+                            ticket => complete(&mut self.link, now, ticket, Err(code)),
                         }
                         if !deliver {
                             continue;
@@ -341,8 +340,8 @@ impl<P: Platform> Host<P> {
             // An injected copy that the platform will not take is a fault that did not happen.
             let _ = self.platform.send(to, copy, None);
         }
-        while self.failing.front().is_some_and(|f| f.0 <= now) {
-            let (_, ticket, code) = self.failing.pop().expect("looked at above");
+        while let Some(due) = self.failing.iter().position(|f| f.0 <= now) {
+            let (_, ticket, code) = self.failing.swap_remove(due);
             complete(&mut self.link, now, Some(ticket), Err(code));
         }
         while let Some((ticket, code)) = self.refused.pop() {
@@ -354,7 +353,7 @@ impl<P: Platform> Host<P> {
 
     /// Blocks until there is something to poll for, or until `until`.
     pub fn wait(&mut self, until: Instant) -> Woke {
-        let failing = self.failing.front().map_or(Instant::NEVER, |f| f.0);
+        let failing = self.failing.iter().map(|f| f.0).fold(Instant::NEVER, Instant::min);
         self.slept = true;
         self.platform.wait(until.min(self.link.deadline()).min(self.wire.deadline()).min(failing))
     }

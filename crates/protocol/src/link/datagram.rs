@@ -146,8 +146,8 @@ impl Link {
         let session = peer.session.as_mut().expect("only proved boots are indexed");
         let (floor, ring) = (session.group_floor, &self.ring);
         if session.group.as_ref().is_none_or(|g| g.0 != long.key) {
-            let replay = session.group.take().map_or_else(|| Replay::from(floor), |g| g.2);
             let cipher = ring.group(long.key, &long.boot).ok_or(Dropped::UnknownKey)?;
+            let replay = session.group.take().map_or_else(|| Replay::from(floor), |g| g.2);
             session.group = Some(Box::new((long.key, cipher, replay)));
         }
         let (_, cipher, replay) = &mut **session.group.as_mut().expect("made above");

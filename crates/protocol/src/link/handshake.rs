@@ -18,7 +18,7 @@ use super::count::Dropped;
 use super::mml::{Context, End};
 use super::peer::{Attempt, Peer, Session};
 use super::replay::Replay;
-use super::{Link, Output, SMALLEST_DATAGRAM, states};
+use super::{LARGEST_DATAGRAM, Link, Output, SMALLEST_DATAGRAM, states};
 use phalanx_core::{Addr, Boot, Buf, Code, Duration, Fingerprint, Instant, NodeId, Sink};
 use phalanx_wire::hello::Hello;
 use phalanx_wire::outer::{Kind, Long, TAG};
@@ -31,6 +31,11 @@ const LONGEST_RETRY: Duration = Duration::from_millis(500);
 const HELLOS: u32 = 8192;
 /// Challenges to strangers in a burst, and for each second: a forged source address must not make us shout.
 const CHALLENGES: u32 = 256;
+
+/// Hellos to one that called and has proved nothing, and how long it is kept: a forged source address must not be
+/// flooded, nor fill our table.
+const CALLER_HELLOS: u32 = 2;
+const CALLER_PATIENCE: Duration = Duration::from_secs(1);
 
 /// How much work strangers may cause: two buckets that fill with time.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -88,21 +93,24 @@ impl Link {
     where
         S: for<'a> Sink<Output<'a>>,
     {
-        if !self.budget.take_challenge(now) {
+        let known = self.by_addr.get(&from).map(|&slot| slot as usize);
+        let asked = known.and_then(|slot| self.peers.at(slot)).is_some_and(|(_, p)| p.attempt.is_some());
+        if asked || !self.budget.take_challenge(now) {
             return;
         }
-        let slot = match self.by_addr.get(&from) {
-            Some(&slot) => slot as usize,
-            None => match self.insert_peer(from, SMALLEST_DATAGRAM, false) {
-                Some(node) => node.slot(),
-                None => return,
-            },
+        let Some(slot) = known.or_else(|| Some(self.insert_peer(from, SMALLEST_DATAGRAM, false)?.slot())) else {
+            return;
         };
-        if self.peers.at(slot).is_some_and(|(_, p)| p.attempt.is_none()) {
-            self.dial(now, slot);
-            self.expire_attempt(now, slot, out);
-            self.wake(now, slot);
+        self.dial(now, slot);
+        if known.is_none()
+            && let Some((_, peer)) = self.peers.at_mut(slot)
+            && let Some(attempt) = &mut peer.attempt
+        {
+            // A stranger is asked once: it said less than a hello.
+            (attempt.tries, attempt.started_at) = (CALLER_HELLOS - 1, now);
         }
+        self.expire_attempt(now, slot, out);
+        self.wake(now, slot);
     }
 
     pub(crate) fn on_hello<S>(&mut self, now: Instant, from: Addr, bytes: &mut [u8], out: &mut S) -> Result<(), Dropped>
@@ -119,17 +127,21 @@ impl Link {
         let cipher = self.ring.hello(long.key, &long.boot).ok_or(Dropped::UnknownKey)?;
         let (header, sealed) = bytes.split_at_mut(Long::LEN);
         let body = cipher.open(long.counter, header, sealed).ok_or(Dropped::BadSeal)?;
-        let hello = Hello::parse(body)?;
+        let mut hello = Hello::parse(body)?;
         if hello.to != Boot::default() && hello.to != self.boot {
-            return Err(Dropped::OldBoot);
+            if hello.done {
+                return Err(Dropped::OldBoot);
+            }
+            hello.echo = 0;
         }
         match self.by_addr.get(&from) {
             Some(&slot) => self.on_hello_from(now, slot as usize, &long, &hello, out),
             // An answer to a question that we did not ask, or no longer remember.
-            None if hello.echo != 0 => Err(Dropped::StaleHello),
+            None if hello.done => Err(Dropped::StaleHello),
             None => {
-                let node =
-                    self.insert_peer(from, hello.largest.max(SMALLEST_DATAGRAM), false).ok_or(Dropped::Overload)?;
+                let node = self
+                    .insert_peer(from, hello.largest.clamp(SMALLEST_DATAGRAM, LARGEST_DATAGRAM), false)
+                    .ok_or(Dropped::Overload)?;
                 self.on_hello_from(now, node.slot(), &long, &hello, out)
             }
         }
@@ -151,7 +163,7 @@ impl Link {
         // The third hello of the present session was lost, or this is a copy of its second.
         if let Some(session) = &peer.session
             && session.boot == long.boot
-            && session.nonces == (hello.echo, hello.nonce)
+            && session.nonces.1 == hello.nonce
         {
             if !hello.done {
                 self.send_hello(slot, Word::Last, out);
@@ -161,10 +173,14 @@ impl Link {
         let answers = hello.echo != 0 && peer.attempt.as_ref().is_some_and(|a| a.nonce == hello.echo);
         // It answers what we do not ask now. From the start that our session is with it is an old copy. From any other
         // it is a question all the same: a recording of ours may have reached a peer that just started.
-        if hello.echo != 0 && !answers && peer.session.as_ref().is_some_and(|s| s.boot == long.boot) {
+        let shared = peer.shares(&long.boot, hello.holds);
+        if hello.echo != 0
+            && !answers
+            && (shared || hello.done)
+            && peer.session.as_ref().is_some_and(|s| s.boot == long.boot)
+        {
             return Err(Dropped::StaleHello);
         }
-        let shared = peer.shares(&long.boot, hello.holds);
         if peer.attempt.is_none() {
             begin(peer, now, fresh);
         }
@@ -201,8 +217,9 @@ impl Link {
             }
         } else {
             // Our answer is the first hello of our own side: it is repeated like one.
-            attempt.tries = attempt.tries.max(1);
-            attempt.again_at = attempt.again_at.max(now + FIRST_RETRY);
+            if attempt.tries == 0 {
+                (attempt.tries, attempt.started_at, attempt.again_at) = (1, now, now + FIRST_RETRY);
+            }
             let again_at = attempt.again_at;
             self.send_hello(slot, Word::Open, out);
             self.deadlines.arm_by(slot, again_at);
@@ -216,7 +233,12 @@ impl Link {
         S: for<'a> Sink<Output<'a>>,
     {
         let Some((_, peer)) = self.peers.at_mut(slot) else { return };
-        let Some(session) = peer.attempt.take().and_then(|a| a.candidate) else { return };
+        let called = peer.is_caller();
+        let Some(mut session) = peer.attempt.take().and_then(|a| a.candidate) else { return };
+        if let Some(old) = peer.session.as_mut().filter(|s| s.boot == session.boot) {
+            session.group = old.group.take();
+            session.group_floor = session.group_floor.max(old.group_floor);
+        }
         if peer.session.is_some() {
             self.tear_down(now, slot, Code::NotInitialized, out);
         }
@@ -228,6 +250,7 @@ impl Link {
             mml.bind(Context::new(&self.signer, self.boot, session.nonces.0, end));
         }
         peer.session = Some(session);
+        self.callers -= usize::from(called);
         let waiting: Vec<_> = std::iter::from_fn(|| peer.waiting.pop()).collect();
         peer.waiting.release();
         self.by_boot.insert(boot, slot as u32);
@@ -258,7 +281,14 @@ impl Link {
             // Not when it was asked for: that clock may have been read long before, and patience would be short.
             attempt.started_at = now;
         }
-        if now.since(attempt.started_at) < self.config.dial_patience {
+        let caller = !peer.dialed && peer.session.is_none();
+        if caller && attempt.tries >= CALLER_HELLOS && now.since(attempt.started_at) < CALLER_PATIENCE {
+            // Its own hellos will be answered; ours may go to somebody who never called.
+            attempt.again_at = attempt.started_at + CALLER_PATIENCE;
+            return;
+        }
+        let patience = if caller { CALLER_PATIENCE } else { self.config.dial_patience };
+        if now.since(attempt.started_at) < patience {
             let wait = (FIRST_RETRY * (1 << attempt.tries.min(10))).min(LONGEST_RETRY);
             attempt.tries += 1;
             attempt.again_at = now + wait;
@@ -276,6 +306,10 @@ impl Link {
         if dialed {
             self.tear_down(now, slot, Code::Unreachable, out);
         } else {
+            // Somebody may have written to it meanwhile, and must hear that this is lost.
+            if peer.rcl.is_some() || peer.mml.is_some() {
+                self.tear_down(now, slot, Code::Unreachable, out);
+            }
             let _ = self.forget(NodeId::new(slot, generation));
         }
     }
@@ -299,7 +333,7 @@ impl Link {
             session: slot as u32 | u32::from(epoch) << 24,
             largest: peer.largest,
             done: word != Word::Open,
-            holds: peer.session.as_ref().map_or(0, |s| s.nonces.1),
+            holds: peer.session.as_ref().map_or(0, |s| s.nonces.0 ^ s.nonces.1),
             group_floor: self.group_counter,
         };
         let addr = peer.addr;
@@ -335,6 +369,9 @@ enum Word {
 
 fn begin(peer: &mut Peer, now: Instant, nonce: u64) {
     peer.epoch = peer.epoch.wrapping_add(1);
+    if peer.session.as_ref().is_some_and(|s| s.epoch == peer.epoch) {
+        peer.epoch = peer.epoch.wrapping_add(1);
+    }
     peer.attempt =
         Some(Box::new(Attempt { nonce, epoch: peer.epoch, candidate: None, started_at: now, again_at: now, tries: 0 }));
 }

@@ -75,7 +75,10 @@ impl Link {
         }
         let cipher = session.opener(short.key, &self.ring, &self.boot).ok_or(Dropped::UnknownKey)?;
         let (header, sealed) = bytes.split_at_mut(Short::LEN);
-        let plain = cipher.open(short.counter, header, sealed).ok_or(Dropped::BadSeal)?;
+        let Some(plain) = cipher.open(short.counter, header, sealed) else {
+            self.challenge(now, from, out);
+            return Err(Dropped::BadSeal);
+        };
         session.replay.mark(short.counter);
         peer.unheard = 0;
         if !proved {
@@ -180,6 +183,10 @@ impl Link {
             }
             if let Err(code) = expired {
                 self.tear_down(now, slot, code, out);
+                // One that only called us has nobody who would come back to it.
+                if self.peers.at(slot).is_some_and(|(_, p)| p.is_caller() && p.attempt.is_none()) {
+                    let _ = self.forget(node);
+                }
                 return;
             }
         }
@@ -202,7 +209,9 @@ impl Link {
             mml.undelivered().for_each(|number| out.push(Output::Undelivered { node, number }));
         }
         if let Some(session) = peer.session.take() {
-            self.by_boot.remove(&session.boot);
+            // What it proved is over: without being dialled it is one that called, again.
+            self.callers += usize::from(peer.is_caller());
+            self.unindex(&session.boot, slot);
         }
         out.push(Output::Down { node, code, unacknowledged });
     }

@@ -11,6 +11,9 @@ use phalanx_wire::layer::Ports;
 use phalanx_wire::outer::{Short, TAG};
 use std::sync::Arc;
 
+/// The part of the table that callers may fill before they have proved themselves: one in so many.
+const CALLERS_SHARE: usize = 4;
+
 impl Link {
     /// The peer at `addr`, known or new; a handshake begins when something is sent. `largest` is what the platform
     /// says a datagram to it may have.
@@ -23,6 +26,7 @@ impl Link {
         }
         if let Some(&slot) = self.by_addr.get(&addr) {
             let (generation, peer) = self.peers.at_mut(slot as usize).expect("indexed peers exist");
+            self.callers -= usize::from(peer.is_caller());
             peer.dialed = true;
             // One that called us first was met with a guess; the platform knows its path.
             if clamp(largest) > peer.largest {
@@ -35,9 +39,14 @@ impl Link {
     }
 
     pub(super) fn insert_peer(&mut self, addr: Addr, largest: u16, dialed: bool) -> Option<NodeId> {
+        // Who proves nothing must not keep others out, those we call ourselves least of all.
+        if !dialed && self.callers >= self.config.peers / CALLERS_SHARE {
+            return None;
+        }
         let credit = self.config.rcl.credit_for(plain_length(largest));
         let (slot, generation) = self.peers.insert(Peer::new(addr, largest, credit, dialed))?;
         self.by_addr.insert(addr, slot as u32);
+        self.callers += usize::from(!dialed);
         Some(NodeId::new(slot, generation))
     }
 
@@ -62,8 +71,9 @@ impl Link {
     pub fn forget(&mut self, node: NodeId) -> Result<(), Code> {
         let peer = self.peers.remove(node.slot(), node.generation()).ok_or(Code::InvalidEndpoint)?;
         self.by_addr.remove(&peer.addr);
+        self.callers -= usize::from(peer.is_caller());
         if let Some(session) = &peer.session {
-            self.by_boot.remove(&session.boot);
+            self.unindex(&session.boot, node.slot());
         }
         self.deadlines.arm(node.slot(), Instant::NEVER);
         self.ready.retain(|&slot| slot as usize != node.slot());
@@ -79,6 +89,13 @@ impl Link {
     #[must_use]
     pub fn peers(&self) -> usize {
         self.peers.len()
+    }
+
+    /// Forgets that `boot` is the peer in `slot`; it may be another's by now.
+    pub(super) fn unindex(&mut self, boot: &Boot, slot: usize) {
+        if self.by_boot.get(boot) == Some(&(slot as u32)) {
+            self.by_boot.remove(boot);
+        }
     }
 
     /// Where a peer is, who it is and which start of it; identity and boot only when its session is proved.
@@ -191,9 +208,12 @@ impl Link {
         let peer = self.peers.get_mut(node.slot(), node.generation()).ok_or(Code::InvalidEndpoint)?;
         let config = rcl_config(&self.config, peer);
         if let Some(rcl) = &mut peer.rcl {
-            rcl.release(&config, &mut self.counters.rcl, &mut |from, to, payload| {
+            let closed = rcl.release(&config, &mut self.counters.rcl, &mut |from, to, payload| {
                 out.push(Output::Message { from: Endpoint { node, port: from }, to, payload });
             });
+            if closed {
+                out.push(Output::Closed { node });
+            }
         }
         self.wake(now, node.slot());
         Ok(())

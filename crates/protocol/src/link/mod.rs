@@ -32,6 +32,8 @@
 //! | [`mml`] | management messages |
 //! | [`count`] | what was dropped, and why |
 
+#[cfg(test)]
+mod attacks;
 pub mod count;
 mod datagram;
 #[cfg(feature = "forge")]
@@ -56,8 +58,8 @@ use handshake::Budget;
 use peer::{Peer, tag};
 use phalanx_core::buf::Attachment;
 use phalanx_core::{
-    Addr, Boot, Buf, Code, Deadlines, Duration, Endpoint, Fingerprint, Identity, Instant, Machine, NodeId, Port, Ring,
-    Rng, Sink, Slab,
+    Addr, Boot, Buf, Code, Deadlines, Duration, Endpoint, Fingerprint, Identity, Instant, Machine, NodeId, Port, Rng,
+    Sink, Slab,
 };
 use phalanx_fault::Injector;
 use phalanx_wire::layer::Ports;
@@ -251,7 +253,7 @@ pub struct Link {
     ready: VecDeque<u32>,
     deadlines: Deadlines,
     /// Operation faults that will show: the ticket's send turns out to have failed.
-    failing: Ring<(Instant, Ticket, Code)>,
+    failing: Vec<(Instant, Ticket, Code)>,
     counters: Counters,
     config: Arc<Config>,
     ring: Arc<KeyRing>,
@@ -265,6 +267,8 @@ pub struct Link {
     statuses: Statuses,
     rng: Rng,
     budget: Budget,
+    /// Peers that called us and have not proved themselves.
+    callers: usize,
 }
 
 impl Machine for Link {
@@ -295,8 +299,8 @@ impl Machine for Link {
             tap.expire(now, &mut |node, bytes, attached| self.dispatch(now, node, bytes, attached, out));
             self.tap = tap;
         }
-        while self.failing.front().is_some_and(|f| f.0 <= now) {
-            let (_, ticket, code) = self.failing.pop().expect("looked at above");
+        while let Some(due) = self.failing.iter().position(|f| f.0 <= now) {
+            let (_, ticket, code) = self.failing.swap_remove(due);
             self.statuses.complete(ticket, Err(code));
         }
         self.transmit_ready(now, out);
@@ -309,7 +313,8 @@ impl Machine for Link {
         if !self.ready.is_empty() {
             return Instant::ZERO;
         }
-        self.deadlines.next().min(self.tap.deadline()).min(self.failing.front().map_or(Instant::NEVER, |f| f.0))
+        let failing = self.failing.iter().map(|f| f.0).fold(Instant::NEVER, Instant::min);
+        self.deadlines.next().min(self.tap.deadline()).min(failing)
     }
 
     fn fingerprint(&self, print: &mut Fingerprint) {
@@ -321,7 +326,7 @@ impl Machine for Link {
         }
         self.tap.fingerprint(print);
         self.budget.fingerprint(print);
-        for &(at, ticket, code) in self.failing.iter() {
+        for &(at, ticket, code) in &self.failing {
             print.instant(at);
             print.add(&(ticket, code));
         }
@@ -350,10 +355,11 @@ impl Link {
             ready: VecDeque::new(),
             tap: Injector::new(seed),
             statuses: Statuses::default(),
-            failing: Ring::new(FAILING_MAX),
+            failing: Vec::new(),
             counters: Counters::default(),
             rng: Rng::new(seed, u64::from(tag(&boot))),
             budget: Budget::default(),
+            callers: 0,
         }
     }
 
@@ -380,12 +386,20 @@ impl Link {
         &mut self.tap
     }
 
-    /// Replaces the key ring; sessions follow with their next packet.
+    /// Replaces the key ring. Sessions follow with their next packet; what was derived from a key that is gone, or is
+    /// another one now, is forgotten at once.
     pub fn set_ring(&mut self, ring: Arc<KeyRing>) {
         let key = ring.sealing();
-        if key != self.hello.0 {
+        if key != self.hello.0 || !ring.agrees(&self.ring, key) {
             self.hello = (key, ring.hello(key, &self.boot).expect("the sealing key is in the ring"));
             self.group = (key, ring.group(key, &self.boot).expect("the sealing key is in the ring"));
+        }
+        let changed: Vec<u8> = self.ring.ids().filter(|&id| !ring.agrees(&self.ring, id)).collect();
+        if !changed.is_empty() {
+            for (_, _, peer) in self.peers.iter_mut() {
+                let candidate = peer.attempt.as_mut().and_then(|a| a.candidate.as_mut());
+                peer.session.iter_mut().chain(candidate).for_each(|s| s.forget_keys(&changed, &ring, &self.boot));
+            }
         }
         self.ring = ring;
     }

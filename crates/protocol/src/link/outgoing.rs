@@ -3,7 +3,7 @@
 use super::mml::Channel;
 use super::peer::tag;
 use super::status::Ticket;
-use super::{Link, Output, local, mml};
+use super::{FAILING_MAX, Link, Output, local, mml};
 use phalanx_core::{Buf, Code, Instant, NodeId, Sink};
 use phalanx_fault::Outcome;
 use phalanx_wire::outer::{Short, TAG};
@@ -37,7 +37,9 @@ impl Link {
     pub(super) fn wake(&mut self, now: Instant, slot: usize) {
         let Some((_, peer)) = self.peers.at_mut(slot) else { return };
         if peer.session.is_none() && peer.attempt.is_none() {
-            self.dial(now, slot);
+            if peer.rcl.is_some() || peer.mml.is_some() || !peer.waiting.is_empty() {
+                self.dial(now, slot);
+            }
         } else if !peer.queued && peer.has_work() {
             peer.queued = true;
             self.ready.push_back(slot as u32);
@@ -91,19 +93,22 @@ impl Link {
                 break;
             }
             let config = local::rcl_config(&self.config, peer);
-            let rcl = peer.rcl.as_mut().filter(|c| c.has_work());
-            let mut made = rcl.and_then(|c| c.transmit(now, Short::LEN, TAG, &config, &mut self.counters.rcl));
-            if let (Some(packet), Some(session)) = (&mut made, &peer.session) {
-                session.bind_sent(packet.bytes_mut());
-            }
-            let Some(packet) = made.or_else(|| {
-                let mml = peer.mml.as_mut().filter(|c| c.has_work())?;
+            let mut made = None;
+            if let Some(mml) = peer.mml.as_mut().filter(|c| c.has_work()) {
                 let config = mml::Config { largest_plain: config.largest_plain, ..self.config.mml };
                 let mut packet = Buf::new(Short::LEN, Channel::room(&config) + TAG);
-                mml.transmit(now, &mut packet, &self.signer, &config, &mut self.counters.mml).then_some(packet)
-            }) else {
-                break;
-            };
+                if mml.transmit(now, &mut packet, &self.signer, &config, &mut self.counters.mml) {
+                    made = Some(packet);
+                }
+            }
+            if made.is_none() {
+                let rcl = peer.rcl.as_mut().filter(|c| c.has_work());
+                made = rcl.and_then(|c| c.transmit(now, Short::LEN, TAG, &config, &mut self.counters.rcl));
+                if let (Some(packet), Some(session)) = (&mut made, &peer.session) {
+                    session.bind_sent(packet.bytes_mut());
+                }
+            }
+            let Some(packet) = made else { break };
             sent += 1;
             // What the injector refuses here is as good as lost: the layers above repeat it.
             let _ = self.transmit_plain(now, NodeId::new(slot, generation), packet, None, out);
@@ -137,10 +142,10 @@ impl Link {
             }
             Outcome::Refuse(code) => return Err(code),
             Outcome::FailLater { code, deliver, after } => {
-                if let Some(ticket) = ticket
-                    && self.failing.push((now + after, ticket, code)).is_err()
-                {
-                    self.statuses.complete(ticket, Err(code));
+                match ticket {
+                    Some(ticket) if self.failing.len() < FAILING_MAX => self.failing.push((now + after, ticket, code)),
+                    Some(ticket) => self.statuses.complete(ticket, Err(code)),
+                    None => {}
                 }
                 if deliver {
                     self.seal_and_send(to, packet, None, out);

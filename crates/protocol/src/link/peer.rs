@@ -88,9 +88,14 @@ impl Peer {
         }
     }
 
+    /// True when it called us and has not proved itself: all that anybody can make us keep.
+    pub(crate) fn is_caller(&self) -> bool {
+        !self.dialed && self.session.is_none()
+    }
+
     /// True when the peer that lives as `boot` holds the session that we hold: it named our nonce in it.
     pub(crate) fn shares(&self, boot: &Boot, holds: u64) -> bool {
-        self.session.as_ref().is_some_and(|s| s.boot == *boot && s.nonces.0 == holds)
+        self.session.as_ref().is_some_and(|s| s.boot == *boot && s.nonces.0 ^ s.nonces.1 == holds)
     }
 
     /// True when a reliable or management message could leave now.
@@ -167,6 +172,22 @@ impl Session {
     /// As [`Session::bind_sent`], for a packet of the peer.
     pub(crate) fn bind_received(&self, plain: &mut [u8]) {
         turn(plain, self.nonces.1, self.nonces.0);
+    }
+
+    /// Derives anew, from the key that seals now, what came from a key that is gone.
+    pub(crate) fn forget_keys(&mut self, gone: &[u8], ring: &KeyRing, ours: &Boot) {
+        let key = ring.sealing();
+        let present = "the sealing key is in the ring";
+        let (mine, their) = self.nonces;
+        if gone.contains(&self.open.0) {
+            self.open = (key, ring.data(key, &self.boot, ours, their, mine).expect(present));
+        }
+        if gone.contains(&self.seal.0) {
+            self.seal = (key, ring.data(key, ours, &self.boot, mine, their).expect(present));
+        }
+        if let Some(group) = self.group.as_deref_mut().filter(|g| gone.contains(&g.0)) {
+            (group.0, group.1) = (key, ring.group(key, &self.boot).expect(present));
+        }
     }
 
     fn fingerprint(&self, print: &mut Fingerprint) {

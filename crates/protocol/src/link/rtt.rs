@@ -8,6 +8,8 @@ const INITIAL: Duration = Duration::from_millis(50);
 const SHORTEST: Duration = Duration::from_millis(3);
 /// A probe costs one packet: it may come sooner than a timeout, but not in the noise of a busy host.
 const SHORTEST_PROBE: Duration = Duration::from_micros(600);
+/// The first sample counts for no more.
+const LONGEST_SAMPLE: Duration = Duration::from_millis(200);
 /// Waits do not double beyond this (or a slow network's own timeout): under 40 % loss each way a peer must get
 /// some 25 chances before patience ends, or the living are taken for dead.
 const LONGEST: Duration = Duration::from_millis(200);
@@ -22,8 +24,10 @@ pub(crate) struct Rtt {
 impl Rtt {
     /// Takes a measurement that no retransmission made ambiguous.
     pub(crate) fn sample(&mut self, rtt: Duration) {
-        // A zero round trip (simulated networks) still counts as measured.
-        let rtt = Duration(rtt.0.max(1));
+        // A zero round trip (simulated networks) still counts as measured. One that is out of all proportion spans a sleep
+        // of ours: it counts as slow, not as the network's way.
+        let most = if self.smoothed == Duration::ZERO { LONGEST_SAMPLE } else { (self.smoothed * 8).max(INITIAL) };
+        let rtt = Duration(rtt.0.clamp(1, most.0));
         if self.smoothed == Duration::ZERO {
             (self.smoothed, self.variation) = (rtt, rtt / 2);
             return;
@@ -43,7 +47,7 @@ impl Rtt {
         if self.smoothed == Duration::ZERO {
             return INITIAL;
         }
-        (self.smoothed * 2 + self.variation * 2 + ack_delay).max(SHORTEST_PROBE)
+        (self.smoothed * 2 + self.variation * 2 + ack_delay).max(SHORTEST_PROBE).min(self.timeout(ack_delay, 0))
     }
 
     /// How long to wait for an acknowledgement that the peer may delay by `ack_delay`, after `backoff` waits in vain.

@@ -125,6 +125,12 @@ impl KeyRing {
         }
     }
 
+    /// True when `other` has the same key under `id`.
+    pub(crate) fn agrees(&self, other: &Self, id: u8) -> bool {
+        let key = |ring: &Self| ring.keys.iter().find(|k| k.0 == id).map(|k| k.1);
+        key(self).is_some() && key(self) == key(other)
+    }
+
     /// The cipher for hellos from `boot` under key `id`.
     pub(crate) fn hello(&self, id: u8, boot: &Boot) -> Option<Cipher> {
         self.derive(id, b"phalanx hello", &[&boot.0])
@@ -210,7 +216,13 @@ impl Cipher {
                 out.copy_from_slice(tag.as_ref());
                 out
             }
-            Self::Fake(key) => fake_tag(*key, counter, header, data),
+            Self::Fake(key) => {
+                #[cfg(test)]
+                USED.with_borrow_mut(|used| {
+                    assert!(used.insert((*key, counter)), "a counter was used twice under one key");
+                });
+                fake_tag(*key, counter, header, data)
+            }
         }
     }
 
@@ -240,6 +252,13 @@ impl fmt::Debug for Cipher {
             Self::Fake(_) => "Fake(…)",
         })
     }
+}
+
+#[cfg(test)]
+thread_local! {
+    /// Every (key, counter) that fake ciphers of this test have sealed with: none may come twice.
+    pub(crate) static USED: std::cell::RefCell<std::collections::BTreeSet<(u64, u64)>> =
+        const { std::cell::RefCell::new(std::collections::BTreeSet::new()) };
 }
 
 fn nonce(counter: u64) -> Nonce {

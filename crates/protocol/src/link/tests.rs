@@ -9,7 +9,7 @@ use phalanx_wire::outer::{Kind, kind_of};
 
 /// What a link said, owned.
 #[derive(Debug, PartialEq, Eq, Clone)]
-enum Said {
+pub(super) enum Said {
     Datagram(NodeId, Vec<u8>),
     Message(NodeId, Vec<u8>),
     Managed(NodeId, mml::Kind, Vec<u8>),
@@ -19,17 +19,17 @@ enum Said {
 }
 
 /// Some links on one network. Packets wait on `wire` until the test moves them.
-struct World {
-    now: Instant,
-    links: Vec<Link>,
-    wire: VecDeque<(Addr, Addr, Buf, usize)>,
-    said: Vec<Vec<Said>>,
+pub(super) struct World {
+    pub(super) now: Instant,
+    pub(super) links: Vec<Link>,
+    pub(super) wire: VecDeque<(Addr, Addr, Buf, usize)>,
+    pub(super) said: Vec<Vec<Said>>,
     /// Every packet that ever left, for replays.
-    tape: Vec<(Addr, Addr, Buf)>,
+    pub(super) tape: Vec<(Addr, Addr, Buf)>,
 }
 
 /// Sorts what a link says: packets to the wire, the rest to the record.
-struct Ear<'w> {
+pub(super) struct Ear<'w> {
     from: usize,
     wire: &'w mut VecDeque<(Addr, Addr, Buf, usize)>,
     tape: &'w mut Vec<(Addr, Addr, Buf)>,
@@ -55,17 +55,18 @@ impl<'a> Sink<Output<'a>> for Ear<'_> {
     }
 }
 
-fn boot(n: u8) -> Boot {
+pub(super) fn boot(n: u8) -> Boot {
     Boot([n; 16])
 }
 
-fn link(ring: &KeyRing, n: u8, groups: bool) -> Link {
+pub(super) fn link(ring: &KeyRing, n: u8, groups: bool) -> Link {
     let config = Arc::new(Config { groups, ..Config::default() });
     Link::new(config, Arc::new(ring.clone()), Signer::fake(u64::from(n)), boot(n), u64::from(n))
 }
 
 impl World {
-    fn with_rings(rings: &[KeyRing]) -> Self {
+    pub(super) fn with_rings(rings: &[KeyRing]) -> Self {
+        super::seal::USED.with_borrow_mut(std::collections::BTreeSet::clear);
         Self {
             now: Instant(1_000_000),
             links: rings.iter().enumerate().map(|(i, r)| link(r, i as u8 + 1, true)).collect(),
@@ -75,20 +76,20 @@ impl World {
         }
     }
 
-    fn new(n: usize) -> Self {
+    pub(super) fn new(n: usize) -> Self {
         Self::with_rings(&vec![KeyRing::new(1, [9; 32]); n])
     }
 
-    fn call<R>(&mut self, at: usize, f: impl FnOnce(&mut Link, Instant, &mut Ear<'_>) -> R) -> R {
+    pub(super) fn call<R>(&mut self, at: usize, f: impl FnOnce(&mut Link, Instant, &mut Ear<'_>) -> R) -> R {
         let mut ear = Ear { from: at, wire: &mut self.wire, tape: &mut self.tape, said: &mut self.said[at] };
         f(&mut self.links[at], self.now, &mut ear)
     }
 
-    fn know(&mut self, at: usize, other: usize) -> NodeId {
+    pub(super) fn know(&mut self, at: usize, other: usize) -> NodeId {
         self.links[at].peer(Addr::Local(other as u32), 1400).unwrap()
     }
 
-    fn arrive(&mut self, at: usize, from: Addr, packet: &Buf) {
+    pub(super) fn arrive(&mut self, at: usize, from: Addr, packet: &Buf) {
         let mut packet = packet.clone();
         self.call(at, |link, now, out| {
             let (bytes, attached) = packet.parts_mut();
@@ -96,7 +97,7 @@ impl World {
         });
     }
 
-    fn expire_due(&mut self) {
+    pub(super) fn expire_due(&mut self) {
         for at in 0..self.links.len() {
             for _ in 0..100 {
                 if self.links[at].deadline() > self.now {
@@ -108,7 +109,7 @@ impl World {
     }
 
     /// Moves packets until the wire is empty; time stands still.
-    fn deliver_all(&mut self) {
+    pub(super) fn deliver_all(&mut self) {
         for _ in 0..10_000 {
             self.expire_due();
             let Some((from, to, packet, sender)) = self.wire.pop_front() else { return };
@@ -122,7 +123,7 @@ impl World {
     }
 
     /// Lets time pass to the next deadline, as long as there is one before `until`.
-    fn run_until(&mut self, until: Instant) {
+    pub(super) fn run_until(&mut self, until: Instant) {
         loop {
             self.deliver_all();
             let next = self.links.iter().map(Machine::deadline).min().unwrap();
@@ -134,12 +135,12 @@ impl World {
         }
     }
 
-    fn dropped(&self, at: usize, why: Dropped) -> u64 {
+    pub(super) fn dropped(&self, at: usize, why: Dropped) -> u64 {
         self.links[at].counters().dropped(why)
     }
 
     /// Two links that have exchanged a reliable message each way.
-    fn acquainted() -> (Self, NodeId, NodeId) {
+    pub(super) fn acquainted() -> (Self, NodeId, NodeId) {
         let mut world = Self::new(2);
         let (b, a) = (world.know(0, 1), world.know(1, 0));
         world.reliable(0, b, b"hello b");
@@ -150,12 +151,12 @@ impl World {
         (world, b, a)
     }
 
-    fn reliable(&mut self, at: usize, to: NodeId, message: &[u8]) {
+    pub(super) fn reliable(&mut self, at: usize, to: NodeId, message: &[u8]) {
         let to = Endpoint { node: to, port: Port(5) };
         self.links[at].send_reliable(self.now, Port(4), to, message).unwrap();
     }
 
-    fn datagram(&mut self, at: usize, to: NodeId, payload: &[u8]) -> Result<(), Code> {
+    pub(super) fn datagram(&mut self, at: usize, to: NodeId, payload: &[u8]) -> Result<(), Code> {
         let to = Endpoint { node: to, port: Port(5) };
         self.call(at, |link, now, out| link.send(now, Port(4), to, payload, out))
     }

@@ -36,7 +36,7 @@ impl Context {
     }
 
     /// Appends our signature to `packet`.
-    pub(super) fn sign(&self, packet: &mut Buf, signer: &Signer) {
+    pub(crate) fn sign(&self, packet: &mut Buf, signer: &Signer) {
         debug_assert_eq!(signer.identity(), self.us.identity, "another node's signer");
         let signature = signer.sign(&bytes(&self.us, &self.peer), packet.bytes());
         packet.extend(&signature);

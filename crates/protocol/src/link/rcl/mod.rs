@@ -189,9 +189,7 @@ impl Connection {
             let data = Data { header: &header, frames: &plain[header.len()..], attached };
             self.receiver.on_data(now, data, config, sums, deliver);
         }
-        let closed = !self.closed && sent.finished && self.receiver.is_finished();
-        self.closed |= closed;
-        Progress { writable: sent.writable, closed }
+        Progress { writable: sent.writable, closed: self.has_just_closed(sent.finished) }
     }
 
     /// Stops handing messages on until [`Connection::release`].
@@ -199,12 +197,20 @@ impl Connection {
         self.receiver.hold();
     }
 
-    /// Hands on what waited.
-    pub(crate) fn release<D>(&mut self, config: &Config, sums: &mut Sums, deliver: &mut D)
+    /// Hands on what waited. True when that was the last, of both sides.
+    pub(crate) fn release<D>(&mut self, config: &Config, sums: &mut Sums, deliver: &mut D) -> bool
     where
         D: FnMut(Port, Port, Payload<'_>),
     {
         self.receiver.release(config, sums, deliver);
+        self.has_just_closed(self.sender.is_finished())
+    }
+
+    /// True once, when both sides have said their last word and ours has arrived.
+    fn has_just_closed(&mut self, sent: bool) -> bool {
+        let closed = !self.closed && sent && self.receiver.is_finished();
+        self.closed |= closed;
+        closed
     }
 
     /// True when [`Connection::transmit`] would give a packet.

@@ -312,6 +312,7 @@ impl Receiver {
     /// The delayed acknowledgement waited long enough.
     pub(crate) fn expire(&mut self, now: Instant) {
         if now >= self.ack_at {
+            self.ack_at = Instant::NEVER;
             self.ack_now = true;
         }
     }

@@ -137,6 +137,11 @@ impl Sender {
         self.packets.is_empty() && self.open.is_none()
     }
 
+    /// True when the peer has everything, our last word included.
+    pub(crate) fn is_finished(&self) -> bool {
+        self.fin == Fin::Acked
+    }
+
     /// The smoothed round trip; zero before the first measurement.
     pub(crate) fn round_trip(&self) -> Duration {
         self.rtt.smoothed()
@@ -406,6 +411,10 @@ impl Sender {
         if let Some(sent_at) = sample {
             let delay = Duration::from_micros(u64::from(header.delay_us)).min(config.ack_delay * 2);
             self.rtt.sample(now.since(sent_at) - delay);
+        }
+        if self.is_blocked() {
+            // It has no room for us, but it answers: it lives.
+            self.progress_at = now;
         }
         if acked > 0 {
             self.backoff = 0;
