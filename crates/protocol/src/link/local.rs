@@ -71,6 +71,7 @@ impl Link {
     pub fn forget(&mut self, node: NodeId) -> Result<(), Code> {
         let peer = self.peers.remove(node.slot(), node.generation()).ok_or(Code::InvalidEndpoint)?;
         self.by_addr.remove(&peer.addr);
+        self.tap.forget(node);
         self.callers -= usize::from(peer.is_caller());
         if let Some(session) = &peer.session {
             self.unindex(&session.boot, node.slot());

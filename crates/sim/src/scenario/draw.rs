@@ -63,7 +63,9 @@ impl Draw {
         put!(out, "start_within = \"{}ms\"", self.one_of([0, 10, 1_000]));
         put!(out, "disk = \"{}us\"", self.one_of([100, 1_000, 10_000]));
         put!(out, "socket_packets = {}", self.one_of([16, 256, 4_096]));
-        put!(out, "\n[phases]\nsafety = \"{}ms\"\nliveness = \"{LIVENESS_S}s\"", self.safety_ms);
+        // A long run on a slow network leaves a long queue to be worked off.
+        let liveness_s = LIVENESS_S + self.safety_ms / 100;
+        put!(out, "\n[phases]\nsafety = \"{}ms\"\nliveness = \"{liveness_s}s\"", self.safety_ms);
         put!(out, "\n[workload]\nkind = \"{workload}\"");
         self.network(out);
         for _ in 0..self.rng.below(FAULTS_MAX * if long { 3 } else { 1 } + 1) {

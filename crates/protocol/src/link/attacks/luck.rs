@@ -335,3 +335,17 @@ fn a_message_to_a_caller_that_is_gone_is_refused() {
     assert_eq!(world.links[1].send_reliable(world.now, Port(4), to, b"second"), Err(Code::InvalidEndpoint));
     assert_eq!(world.links[1].peers.len(), 0);
 }
+
+/// FI-3: what the injector above the seal holds of a peer does not come out when the peer is forgotten.
+#[test]
+fn a_forgotten_peers_held_datagrams_are_not_handed_on() {
+    use phalanx_fault::{Delay, Distribution, Kind as Fault, Rule};
+    let (mut world, b, a) = World::acquainted();
+    let late = Distribution::Fixed(Duration::from_millis(5));
+    world.links[1].tap().add(world.now, Rule::new(Fault::Delay(Delay::Lasting(late)))).unwrap();
+    world.datagram(0, b, b"held").unwrap();
+    world.deliver_all();
+    world.links[1].forget(a).unwrap();
+    world.run_until(world.now + Duration::from_secs(1));
+    assert!(world.said[1].is_empty(), "{:?}", world.said[1]);
+}
