@@ -191,6 +191,12 @@ impl Generation {
             || (self.lowest_given_up <= self.read && self.given_up == self.sent - self.lowest_given_up)
     }
 
+    /// True when nothing is missing but what the receiver was told is missing for good: a gap at the end of a NACK
+    /// stream is reported before anything behind it is read.
+    pub(super) fn is_read_or_reported(&self) -> bool {
+        i64::from(self.read) - self.debt.min(0) >= i64::from(self.sent)
+    }
+
     /// NACK messages that were passed over before `now` and not reported.
     pub(super) fn owes(&self, now: Instant) -> bool {
         self.debt > 0 && self.debt_at < now
