@@ -214,7 +214,7 @@ impl Checker<Station> for Messages {
                 let life = self.life(node);
                 life.boots.push(boot);
                 life.started_at = at;
-                life.tainted = false;
+                // Tainted stays tainted: what a former life sent may still wait before a peer that is paused.
             }
             Note::Up { peer, boot } => self.on_up(node, peer, boot, verdict),
             Note::Stranger(identity) => verdict.violation(node, format!("met {identity:?}, whom nobody knows")),
