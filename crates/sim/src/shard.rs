@@ -110,7 +110,9 @@ impl<P: Process> Shard<P> {
             What::Disk(write) => {
                 let meta = &mut self.node(to).meta;
                 let (alive, asked) = (meta.host == write.host, meta.boot == write.boot);
-                if alive && write.outcome == Outcome::Kept {
+                // A write still under way when the process starts anew is lost: the new one has read the disk without it,
+                // and no disk brings it in behind its back.
+                if alive && asked && write.outcome == Outcome::Kept {
                     meta.extras().disk.write(write.key, write.bytes);
                 }
                 if alive && asked && write.outcome != Outcome::Lost {

@@ -185,3 +185,12 @@ fn a_swarm_is_the_same_however_many_run_at_once() {
     let other = swarm(&Swarm { first: 101, ..plan(2) }, |_, _| ());
     assert_ne!(one.trace, other.trace);
 }
+
+/// MM-3: a group keeps its order though all its members restart again and again over failing disks. A write that was
+/// under way at a restart once turned up on the disk after the new process had read it.
+#[test]
+fn an_ordered_group_survives_restarts_of_all_over_bad_disks() {
+    let text = phalanx_sim::scenario::draw(105_527, None);
+    let outcome = phalanx_sim::scenario::Scenario::parse("swarm-105527", &text, &[]).unwrap().run().unwrap();
+    assert!(outcome.report.violations.is_empty(), "{:?}", outcome.report.violations.first());
+}
