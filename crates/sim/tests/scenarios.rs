@@ -191,6 +191,6 @@ fn a_swarm_is_the_same_however_many_run_at_once() {
 #[test]
 fn an_ordered_group_survives_restarts_of_all_over_bad_disks() {
     let text = phalanx_sim::scenario::draw(105_527, None);
-    let outcome = phalanx_sim::scenario::Scenario::parse("swarm-105527", &text, &[]).unwrap().run().unwrap();
+    let outcome = phalanx_sim::scenario::Scenario::parse("swarm-105527", &text, &[""; 0]).unwrap().run().unwrap();
     assert!(outcome.report.violations.is_empty(), "{:?}", outcome.report.violations.first());
 }
