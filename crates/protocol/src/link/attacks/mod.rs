@@ -1,6 +1,6 @@
 //! What somebody tried who meant us harm, and what bad luck does alone.
 //!
-//! Each test failed once; each name says what must hold. `outsiders` have no key of the ring but can record, replay, forge
+//! Most failed when they were written, some are attempts that held; each name says what must hold. `outsiders` have no key of the ring but can record, replay, forge
 //! addresses and flip bits; `insiders` have one; `luck` needs nobody; `chaos` is all of it at once, by seed.
 
 mod chaos;
