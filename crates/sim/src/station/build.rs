@@ -98,7 +98,7 @@ pub fn build(setup: &Setup, workload: &Workload, options: &Options) -> Result<Si
     let (parts, shared) = (shared.parts, Arc::new(shared));
     let mut sim = Sim::new(setup, move |birth| Station::new(&shared, birth))?;
     if options.checked {
-        checks::register(&mut sim, &parts);
+        checks::register(&mut sim, &parts, &options.link);
     }
     Ok(sim)
 }

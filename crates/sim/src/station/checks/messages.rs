@@ -4,20 +4,27 @@ use super::stream::{Session, Stream, Wrong};
 use crate::check::{Checker, Cluster, Verdict};
 use crate::station::Station;
 use crate::station::content::{self, Layer, Name};
+use crate::station::group::MEMBERS;
 use crate::station::note::Note;
 use crate::station::workload::Mixed;
 use phalanx_core::{Boot, Duration, Instant};
+use phalanx_protocol::link::Config;
+use phalanx_protocol::link::mml::Gap;
 use std::collections::BTreeMap;
 
-/// Messages of a stream that may be under way at any time, and for how long.
+/// Messages of an ordered group's stream that may be under way at any time, and for how long.
 const UNDER_WAY: u32 = 4;
 const ARRIVES_WITHIN: Duration = Duration::from_secs(5);
+/// Clocks that run twice as fast and step forward age a history at most so many times too soon.
+const FASTEST_CLOCK: u64 = 4;
 /// Streams whose debts are named in a report.
 const NAMED: usize = 3;
 
 /// Watches every message of every layer.
 pub struct Messages {
     parts: Mixed,
+    /// What a NACK sender keeps at least: so many messages, for so long.
+    history: (u64, Duration),
     nodes: Vec<Life>,
     /// What a node thinks of a peer, by (node, peer).
     views: BTreeMap<(u32, u32), View>,
@@ -50,9 +57,12 @@ struct View {
 impl Messages {
     /// A checker for stations with these parts of a workload.
     #[must_use]
-    pub fn new(parts: &Mixed) -> Self {
+    pub fn new(parts: &Mixed, link: &Config) -> Self {
         let (nodes, views, streams) = (Vec::new(), BTreeMap::new(), BTreeMap::new());
-        Self { parts: *parts, nodes, views, streams, healed_at: Instant::NEVER }
+        let mml = &link.mml;
+        let kept = u64::from(mml.history).min(u64::from(mml.history_bytes) / (mml.largest_message() as u64 + 128));
+        let history = (kept, mml.history_age / FASTEST_CLOCK);
+        Self { parts: *parts, history, nodes, views, streams, healed_at: Instant::NEVER }
     }
 
     fn life(&mut self, node: u32) -> &mut Life {
@@ -174,11 +184,13 @@ impl Messages {
     fn missing(&self, now: Instant) -> impl Iterator<Item = String> {
         self.streams.iter().filter_map(move |(&(from, to, layer), stream)| {
             let last = stream.last()?;
-            if last.is_read_or_reported() || !last.open || last.boot != self.boot(from) {
+            let session = self.views.get(&(to, from)).map_or((0, 0), |v| (v.of, v.count));
+            if stream.is_read_or_reported(session) || !last.open || last.boot != self.boot(from) {
                 return None;
             }
             // An ordered group never rests: the last few of its beacons are always under way.
-            if last.sent - last.read <= UNDER_WAY && now.since(last.last_sent_at) < ARRIVES_WITHIN {
+            let beacons = self.parts.order.is_some() && layer == Layer::Ack && from / MEMBERS == to / MEMBERS;
+            if beacons && last.sent - last.read <= UNDER_WAY && now.since(last.last_sent_at) < ARRIVES_WITHIN {
                 return None;
             }
             let started_at = self.nodes.get(to as usize).map_or(Instant::ZERO, |l| l.started_at);
@@ -223,7 +235,7 @@ impl Checker<Station> for Messages {
             Note::Sent { peer, layer, generation, number } => {
                 let boot = self.boot(node);
                 let stream = self.streams.entry((node, peer, layer)).or_default();
-                if !stream.sent(at, boot, generation, number) {
+                if !stream.sent(at, layer, boot, generation, number) {
                     verdict.violation(node, format!("{layer:?} {number} to {peer} was sent out of turn"));
                 }
             }
@@ -233,7 +245,7 @@ impl Checker<Station> for Messages {
             Note::Got { peer, layer, generation, number, seed, length, opaque } => {
                 self.on_got(at, node, peer, layer, (generation, number), seed, length, opaque, verdict);
                 if layer == Layer::Nack {
-                    self.on_debt(at, node, peer, 0, verdict);
+                    self.on_debt(at, node, peer, None, verdict);
                 }
             }
             Note::Undelivered { peer, number } => {
@@ -242,7 +254,7 @@ impl Checker<Station> for Messages {
                     verdict.violation(node, format!("ACK {number} to {peer} was reported, but not in turn"));
                 }
             }
-            Note::Gap { peer, gap } => self.on_debt(at, node, peer, gap.lost, verdict),
+            Note::Gap { peer, gap } => self.on_debt(at, node, peer, Some(gap), verdict),
             Note::Unsettled => verdict.violation(node, "a ticket is pending long after its send"),
             Note::Tainted => self.life(node).tainted = true,
             Note::Over { what, holds, bound } => verdict.violation(node, format!("{what} holds {holds}, over {bound}")),
@@ -262,16 +274,27 @@ impl Checker<Station> for Messages {
 }
 
 impl Messages {
-    /// NACK messages from `peer` that were passed over must be reported missing, in the same instant.
-    fn on_debt(&mut self, at: Instant, node: u32, peer: u32, reported: u64, verdict: &mut Verdict) {
+    /// NACK messages from `peer` that were passed over must be reported missing, in the same instant, and only when
+    /// its history need not hold them any more.
+    fn on_debt(&mut self, at: Instant, node: u32, peer: u32, gap: Option<Gap>, verdict: &mut Verdict) {
         let view = *self.view(node, peer);
+        let session = (view.of, view.count);
+        let (kept, age) = self.history;
+        let reported = gap.map_or(0, |g| g.lost);
         let stream = self.streams.entry((peer, node, Layer::Nack)).or_default();
-        let Some(reading) = stream.reading((view.of, view.count)) else { return };
+        let Some(reading) = stream.reading(session) else { return stream.report_early(session, reported) };
         let owes = reading.owes(at);
         reading.debt -= i64::try_from(reported).unwrap_or(i64::MAX);
         if owes {
             verdict.violation(node, format!("NACK from {peer}: passed over messages without reporting a gap"));
             reading.debt = 0;
+        }
+        if let Some(gap) = gap
+            && !reading.may_have_forgotten(at, gap.below, kept, age)
+        {
+            let Gap { first, below, lost } = gap;
+            let text = format!("NACK from {peer}: {lost} of {first}..{below} lost, but {} were sent", reading.sent);
+            verdict.violation(node, text);
         }
     }
 }
@@ -297,7 +320,7 @@ mod tests {
         fn of(layer: Layer) -> Self {
             let reliable = Some(Reliable { largest: 64, ..Reliable::default() });
             let parts = Mixed { reliable, managed: Some(Managed::default()), ..Mixed::default() };
-            let (checker, verdict) = (Messages::new(&parts), Verdict::default());
+            let (checker, verdict) = (Messages::new(&parts, &Config::default()), Verdict::default());
             let mut told = Self { checker, layer, at: Instant::ZERO, verdict };
             told.says(0, Note::Started { boot: BOOTS[0] });
             told.says(1, Note::Started { boot: BOOTS[1] });
@@ -432,9 +455,9 @@ mod tests {
 
     #[test]
     fn a_gap_that_is_not_reported_is_caught() {
-        let gap = |lost| Note::Gap { peer: 0, gap: phalanx_protocol::link::mml::Gap { first: 0, below: lost, lost } };
+        let gap = |lost| Note::Gap { peer: 0, gap: Gap { first: 0, below: lost, lost } };
         let begun = |told: &mut Told| {
-            (0..4).for_each(|n| _ = told.sends(0, n));
+            (0..400).for_each(|n| _ = told.sends(0, n));
             told.gets(0, 2);
             told.at = told.at - Duration::from_millis(1);
         };
@@ -446,6 +469,37 @@ mod tests {
         begun(&mut silent);
         silent.at += Duration::from_millis(5);
         silent.gets(0, 3).caught("without reporting a gap");
+    }
+
+    #[test]
+    fn a_gap_before_the_first_message_counts() {
+        let gap = |lost| Note::Gap { peer: 0, gap: Gap { first: 0, below: lost, lost } };
+        let mut told = Told::of(Layer::Nack);
+        (0..4).for_each(|n| _ = told.sends(0, n));
+        told.says(1, gap(3)).gets(0, 3);
+        told.at += Duration::from_millis(5);
+        told.sends(0, 4).gets(0, 4);
+        assert_eq!(told.said(), [""; 0]);
+        told.checker.healed_at = Instant::ZERO;
+        assert_eq!(told.checker.missing(Instant::NEVER).next(), None);
+    }
+
+    #[test]
+    fn a_gap_that_the_history_could_fill_is_caught() {
+        let gap = Note::Gap { peer: 0, gap: Gap { first: 1, below: 3, lost: 2 } };
+        let mut told = Told::of(Layer::Nack);
+        (0..4).for_each(|n| _ = told.sends(0, n));
+        told.gets(0, 0).says(1, gap.clone()).caught("2 of 1..3 lost");
+        let mut aged = Told::of(Layer::Nack);
+        (0..4).for_each(|n| _ = aged.sends(0, n));
+        aged.gets(0, 0);
+        aged.at += Duration::from_secs(10);
+        aged.says(1, gap.clone());
+        assert_eq!(aged.said(), [""; 0]);
+        let mut pushed = Told::of(Layer::Nack);
+        (0..400).for_each(|n| _ = pushed.sends(0, n));
+        pushed.gets(0, 0).says(1, gap);
+        assert_eq!(pushed.said(), [""; 0]);
     }
 
     #[test]

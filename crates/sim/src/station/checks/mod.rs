@@ -20,10 +20,11 @@ pub use quiet::Quiet;
 use super::Station;
 use super::workload::Mixed;
 use crate::sim::Sim;
+use phalanx_protocol::link::Config;
 
 /// Puts all checkers in place that concern these parts of a workload.
-pub(super) fn register(sim: &mut Sim<Station>, parts: &Mixed) {
-    sim.check(Messages::new(parts));
+pub(super) fn register(sim: &mut Sim<Station>, parts: &Mixed, link: &Config) {
+    sim.check(Messages::new(parts, link));
     sim.check(Quiet::new(parts));
     if parts.order.is_some() {
         sim.check(Agreement::default());

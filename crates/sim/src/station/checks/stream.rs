@@ -4,7 +4,7 @@
 //! generation in one session with the sender, and never goes back to an older one.
 
 use crate::station::content::Layer;
-use phalanx_core::Instant;
+use phalanx_core::{Duration, Instant};
 use std::collections::VecDeque;
 
 /// The messages of one layer between two nodes.
@@ -14,6 +14,8 @@ pub(super) struct Stream {
     generations: VecDeque<Generation>,
     /// The receiver's session in which the first of them is read.
     session: Option<Session>,
+    /// NACK: what a session reported missing before anything of it was read.
+    reported: Option<(Session, u64)>,
 }
 
 /// A session as the receiver counts them: which start of it, and how often it met or lost the sender since.
@@ -37,6 +39,8 @@ pub(super) struct Generation {
     /// NACK: messages passed over, less those reported missing; and when the last one was passed over.
     pub(super) debt: i64,
     debt_at: Instant,
+    /// NACK: when each was sent.
+    sent_at: Vec<Instant>,
     /// UNR and datagrams: which were read.
     seen: Vec<u64>,
 }
@@ -56,7 +60,7 @@ pub(super) enum Wrong {
 
 impl Stream {
     /// The link took message `number` of that generation. False when it is not the next one.
-    pub(super) fn sent(&mut self, at: Instant, boot: u32, generation: u32, number: u32) -> bool {
+    pub(super) fn sent(&mut self, at: Instant, layer: Layer, boot: u32, generation: u32, number: u32) -> bool {
         let fits = |g: &Generation| (g.boot, g.number) == (boot, generation);
         if !self.generations.back().is_some_and(fits) {
             self.close();
@@ -66,6 +70,9 @@ impl Stream {
         let right = last.sent == number;
         last.sent = number + 1;
         last.last_sent_at = at;
+        if layer == Layer::Nack {
+            last.sent_at.push(at);
+        }
         right
     }
 
@@ -89,6 +96,23 @@ impl Stream {
         self.generations.front_mut().filter(|_| self.session == Some(session))
     }
 
+    /// NACK messages were reported missing in a session in which none was read yet.
+    pub(super) fn report_early(&mut self, session: Session, lost: u64) {
+        let before = self.reported.filter(|r| r.0 == session).map_or(0, |r| r.1);
+        self.reported = Some((session, before + lost));
+    }
+
+    /// True when nothing of the last generation is missing but what the receiver, in its session of now, was told is
+    /// missing for good: a gap at the end of a NACK stream is reported before anything behind it is read.
+    pub(super) fn is_read_or_reported(&self, session: Session) -> bool {
+        let Some(last) = self.last() else { return true };
+        let early = match self.reported {
+            Some((of, lost)) if of == session && self.session != Some(session) => lost,
+            _ => 0,
+        };
+        i64::from(last.read) - last.debt.min(0) + early as i64 >= i64::from(last.sent)
+    }
+
     /// In `session` with that start of the sender a message came whose ports say so much of its place. Gives its
     /// generation and number.
     pub(super) fn got(
@@ -106,6 +130,9 @@ impl Stream {
             let place = (passed..self.generations.len()).find(|&i| fits(&self.generations[i])).ok_or(Wrong::Nowhere)?;
             self.generations.drain(..place);
             self.session = Some(session);
+            if let Some((_, lost)) = self.reported.take().filter(|r| r.0 == session) {
+                self.generations[0].debt -= lost as i64;
+            }
         }
         let reading = self.generations.front_mut().filter(|g| fits(g)).ok_or(Wrong::Nowhere)?;
         let number = match layer {
@@ -130,6 +157,7 @@ impl Generation {
             lowest_given_up: u32::MAX,
             debt: 0,
             debt_at: Instant::ZERO,
+            sent_at: Vec::new(),
             seen: Vec::new(),
         }
     }
@@ -191,10 +219,11 @@ impl Generation {
             || (self.lowest_given_up <= self.read && self.given_up == self.sent - self.lowest_given_up)
     }
 
-    /// True when nothing is missing but what the receiver was told is missing for good: a gap at the end of a NACK
-    /// stream is reported before anything behind it is read.
-    pub(super) fn is_read_or_reported(&self) -> bool {
-        i64::from(self.read) - self.debt.min(0) >= i64::from(self.sent)
+    /// True when a sender whose history keeps `kept` messages, for `age`, may say that NACK messages below `floor` are
+    /// gone.
+    pub(super) fn may_have_forgotten(&self, now: Instant, floor: u64, kept: u64, age: Duration) -> bool {
+        let newest = floor.checked_sub(1).and_then(|n| self.sent_at.get(n as usize));
+        newest.is_some_and(|&at| u64::from(self.sent) >= floor + kept || now.since(at) >= age)
     }
 
     /// NACK messages that were passed over before `now` and not reported.
