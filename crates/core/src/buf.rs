@@ -23,6 +23,15 @@ pub trait Snapshot: Send + Sync + fmt::Debug {
     fn as_any(&self) -> &dyn Any;
 }
 
+/// A message as it is handed on.
+#[derive(Clone, Copy, Debug)]
+pub enum Payload<'a> {
+    /// Its bytes.
+    Bytes(&'a [u8]),
+    /// By reference, in simulated networks that ask for it.
+    Snapshot(&'a Arc<dyn Snapshot>),
+}
+
 /// A range of a snapshot that stands inside a packet in place of its bytes.
 #[derive(Clone, Debug)]
 pub struct Attachment {

@@ -15,7 +15,7 @@ pub mod time;
 pub mod timer;
 
 pub use bounded::{Ring, Slab};
-pub use buf::{Buf, Snapshot};
+pub use buf::{Buf, Payload, Snapshot};
 pub use code::Code;
 pub use id::{Addr, Boot, Endpoint, Group, Identity, NodeId, Port};
 pub use machine::{Fingerprint, Machine, Sink};

@@ -1,4 +1,7 @@
-//! The protocol machines of Phalanx, a folder each. Only `node` knows its siblings.
+//! The protocol machines of Phalanx, a folder each. Only `node` knows its siblings; `member` holds the words that all
+//! membership engines share.
 
 pub mod link;
+pub mod member;
 pub mod order;
+pub mod zone;

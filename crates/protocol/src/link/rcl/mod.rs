@@ -14,6 +14,7 @@ mod receiver;
 mod sender;
 
 use phalanx_core::buf::Attachment;
+pub use phalanx_core::Payload;
 use phalanx_core::{Buf, Code, Duration, Fingerprint, Instant, Port, Snapshot};
 use phalanx_wire::Malformed;
 use phalanx_wire::rcl::{self, Header, SACK_WORDS};
@@ -67,15 +68,6 @@ impl Config {
     pub(crate) fn credit_for(&self, largest_plain: u16) -> u16 {
         (self.receive_buffer / u32::from(largest_plain)).clamp(32, 64 * SACK_WORDS as u32) as u16
     }
-}
-
-/// A message as it is handed on.
-#[derive(Clone, Copy, Debug)]
-pub enum Payload<'a> {
-    /// Its bytes.
-    Bytes(&'a [u8]),
-    /// By reference, in simulated networks that ask for it.
-    Snapshot(&'a Arc<dyn Snapshot>),
 }
 
 /// What happened in all connections of a link, for FI-5 and for operators.

@@ -1,0 +1,3 @@
+//! Zone membership.
+
+pub mod pace;
