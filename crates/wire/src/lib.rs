@@ -14,13 +14,17 @@
 //! | [`layer`] | the first byte inside the seal: which layer a packet is for; CL datagrams |
 //! | [`rcl`] | reliable messages: sequence numbers, acknowledgements, frames |
 //! | [`mml`] | management messages: kinds, numbers, signatures |
+//! | [`member`] | a member of a cluster, as engines write it |
+//! | [`zone`] | zone membership: letters and notes |
 
 mod bytes;
 pub mod hello;
 pub mod layer;
+pub mod member;
 pub mod mml;
 pub mod outer;
 pub mod rcl;
+pub mod zone;
 
 /// Why bytes were not accepted. Counted by the link; never answered.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
