@@ -2,6 +2,7 @@
 
 use super::stream::{Session, Stream, Wrong};
 use crate::check::{Checker, Cluster, Verdict};
+use crate::fault::{Fault, NodeFault};
 use crate::station::Station;
 use crate::station::content::{self, Layer, Name};
 use crate::station::group::MEMBERS;
@@ -15,8 +16,6 @@ use std::collections::BTreeMap;
 /// Messages of an ordered group's stream that may be under way at any time, and for how long.
 const UNDER_WAY: u32 = 4;
 const ARRIVES_WITHIN: Duration = Duration::from_secs(5);
-/// Clocks that run twice as fast and step forward age a history at most so many times too soon.
-const FASTEST_CLOCK: u64 = 4;
 /// Streams whose debts are named in a report.
 const NAMED: usize = 3;
 
@@ -25,6 +24,8 @@ pub struct Messages {
     parts: Mixed,
     /// What a NACK sender keeps at least: so many messages, for so long.
     history: (u64, Duration),
+    /// Some clock was set wrong: how old a message is to its sender is not known here.
+    clocks_lie: bool,
     nodes: Vec<Life>,
     /// What a node thinks of a peer, by (node, peer).
     views: BTreeMap<(u32, u32), View>,
@@ -61,8 +62,8 @@ impl Messages {
         let (nodes, views, streams) = (Vec::new(), BTreeMap::new(), BTreeMap::new());
         let mml = &link.mml;
         let kept = u64::from(mml.history).min(u64::from(mml.history_bytes) / (mml.largest_message() as u64 + 128));
-        let history = (kept, mml.history_age / FASTEST_CLOCK);
-        Self { parts: *parts, history, nodes, views, streams, healed_at: Instant::NEVER }
+        let history = (kept, mml.history_age);
+        Self { parts: *parts, history, clocks_lie: false, nodes, views, streams, healed_at: Instant::NEVER }
     }
 
     fn life(&mut self, node: u32) -> &mut Life {
@@ -262,6 +263,10 @@ impl Checker<Station> for Messages {
         }
     }
 
+    fn fault(&mut self, _: Instant, fault: &Fault, _: &mut Verdict) {
+        self.clocks_lie |= matches!(fault, Fault::Node(_, NodeFault::Clock { .. }));
+    }
+
     fn healed(&mut self, at: Instant, _: &Cluster<'_, Station>, _: &mut Verdict) {
         // Held-up packets of the last faults are still on their way.
         self.healed_at = at + Duration::from_millis(500);
@@ -290,6 +295,7 @@ impl Messages {
             reading.debt = 0;
         }
         if let Some(gap) = gap
+            && !self.clocks_lie
             && !reading.may_have_forgotten(at, gap.below, kept, age)
         {
             let Gap { first, below, lost } = gap;
