@@ -88,7 +88,8 @@ impl Frozen {
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Roster {
     shared: Arc<Frozen>,
-    own: Box<Own>,
+    /// Nothing, in most members of a large simulated run: then a copy is cheap.
+    own: Option<Box<Own>>,
     /// Entries it may hold, the shared ones included.
     bound: u32,
 }
@@ -109,13 +110,14 @@ impl Roster {
     /// A roster over a shared one (an empty one in a daemon), with room for `bound` members in all.
     #[must_use]
     pub fn new(shared: Arc<Frozen>, bound: usize) -> Self {
-        Self { shared, own: Box::default(), bound: u32::try_from(bound).unwrap_or(u32::MAX) }
+        Self { shared, own: None, bound: u32::try_from(bound).unwrap_or(u32::MAX) }
     }
 
     /// The slot of an identity.
     #[must_use]
     pub fn find(&self, identity: &Identity) -> Option<Slot> {
-        self.shared.find(identity).or_else(|| self.own.by_identity.get(identity).copied()).map(Slot)
+        let own = || self.own.as_ref()?.by_identity.get(identity).copied();
+        self.shared.find(identity).or_else(own).map(Slot)
     }
 
     /// The slot of an identity, known or new; `None` when the roster is full.
@@ -125,19 +127,21 @@ impl Roster {
         }
         let behind = self.shared.len() as u32;
         let entry = Entry::new(card.clone(), incarnation);
-        let slot = match self.own.free.pop() {
+        let full = self.len() >= self.bound as usize;
+        let own = self.own.get_or_insert_default();
+        let slot = match own.free.pop() {
             Some(slot) => slot,
-            None if self.len() >= self.bound as usize => return None,
+            None if full => return None,
             None => {
-                self.own.entries.push(None);
-                behind + self.own.entries.len() as u32 - 1
+                own.entries.push(None);
+                behind + own.entries.len() as u32 - 1
             }
         };
         let at = (entry.place, slot);
-        let to = self.own.ring.partition_point(|&e| e < at);
-        self.own.ring.insert(to, at);
-        self.own.by_identity.insert(card.identity, slot);
-        self.own.entries[(slot - behind) as usize] = Some(entry);
+        let to = own.ring.partition_point(|&e| e < at);
+        own.ring.insert(to, at);
+        own.by_identity.insert(card.identity, slot);
+        own.entries[(slot - behind) as usize] = Some(entry);
         Some(Slot(slot))
     }
 
@@ -147,27 +151,28 @@ impl Roster {
             return;
         };
         let entry = Entry { card: card.clone(), ..*entry };
+        let own = self.own.get_or_insert_default();
         match slot.at().checked_sub(self.shared.len()) {
-            Some(own) => self.own.entries[own] = Some(entry),
-            None => _ = self.own.changed.insert(slot.0, entry),
+            Some(at) => own.entries[at] = Some(entry),
+            None => _ = own.changed.insert(slot.0, entry),
         }
     }
 
     /// Nobody refers to this slot any more: it may become another's. Shared slots stay.
     pub fn remove(&mut self, slot: Slot) {
-        let Some(own) = slot.at().checked_sub(self.shared.len()) else { return };
-        if let Some(entry) = self.own.entries.get_mut(own).and_then(Option::take) {
-            self.own.by_identity.remove(&entry.card.identity);
-            self.own.ring.retain(|&(_, s)| s != slot.0);
-            self.own.free.push(slot.0);
+        let (Some(at), Some(own)) = (slot.at().checked_sub(self.shared.len()), &mut self.own) else { return };
+        if let Some(entry) = own.entries.get_mut(at).and_then(Option::take) {
+            own.by_identity.remove(&entry.card.identity);
+            own.ring.retain(|&(_, s)| s != slot.0);
+            own.free.push(slot.0);
         }
     }
 
     fn entry(&self, slot: Slot) -> Option<&Entry> {
-        match slot.at().checked_sub(self.shared.len()) {
-            Some(own) => self.own.entries.get(own)?.as_ref(),
-            None if self.own.changed.is_empty() => self.shared.entries.get(slot.at()),
-            None => self.own.changed.get(&slot.0).or_else(|| self.shared.entries.get(slot.at())),
+        match (slot.at().checked_sub(self.shared.len()), &self.own) {
+            (Some(at), own) => own.as_ref()?.entries.get(at)?.as_ref(),
+            (None, None) => self.shared.entries.get(slot.at()),
+            (None, Some(own)) => own.changed.get(&slot.0).or_else(|| self.shared.entries.get(slot.at())),
         }
     }
 
@@ -186,7 +191,7 @@ impl Roster {
     /// Slots in use and waiting: no slot is as high.
     #[must_use]
     pub fn len(&self) -> usize {
-        self.shared.len() + self.own.entries.len()
+        self.shared.len() + self.own.as_ref().map_or(0, |o| o.entries.len())
     }
 
     /// True when it holds nobody.
@@ -199,7 +204,7 @@ impl Roster {
     /// same to both sides of a message.
     #[must_use]
     pub fn shared(&self) -> Option<&Arc<Frozen>> {
-        (self.own.entries.is_empty() && self.own.changed.is_empty()).then_some(&self.shared)
+        self.own.is_none().then_some(&self.shared)
     }
 
     /// The place of a member on the ring.
@@ -208,10 +213,14 @@ impl Roster {
         self.entry(slot).map_or(0, |e| e.place)
     }
 
+    fn own_ring(&self) -> &[(u64, u32)] {
+        self.own.as_ref().map_or(&[], |o| &o.ring)
+    }
+
     /// ZN-4: everybody in the order of the ring, beginning behind `slot` and without it.
     pub fn behind(&self, slot: Slot) -> impl Iterator<Item = Slot> {
         let from = (self.place(slot), slot.0);
-        let (shared, own) = (around(&self.shared.ring, from), around(&self.own.ring, from));
+        let (shared, own) = (around(&self.shared.ring, from), around(self.own_ring(), from));
         let distance = move |e: &(u64, u32)| (e.0.wrapping_sub(from.0), e.1.wrapping_sub(from.1));
         merge(shared, own, distance).map(|e| Slot(e.1)).filter(move |&s| s != slot)
     }
@@ -219,7 +228,7 @@ impl Roster {
     /// As [`Roster::behind`], the other way round.
     pub fn before(&self, slot: Slot) -> impl Iterator<Item = Slot> {
         let from = (self.place(slot), slot.0);
-        let (shared, own) = (around(&self.shared.ring, from).rev(), around(&self.own.ring, from).rev());
+        let (shared, own) = (around(&self.shared.ring, from).rev(), around(self.own_ring(), from).rev());
         let distance = move |e: &(u64, u32)| (from.0.wrapping_sub(e.0), from.1.wrapping_sub(e.1));
         merge(shared, own, distance).map(|e| Slot(e.1)).filter(move |&s| s != slot)
     }

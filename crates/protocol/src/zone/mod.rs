@@ -1,4 +1,295 @@
-//! Zone membership.
+//! Zone membership: full, eventually equal views of up to a few thousand members (ZN, AT, HI; 002).
+//!
+//! Each member keeps a few long-term neighbours: successors on a ring, so that everybody is watched, and random ones, so
+//! that news reaches all in a few hops. What a member learns goes to its neighbours, first the whole view, then what
+//! changed. A member that falls silent, or whose tripwire breaks, is probed, then suspected, then gone.
+//!
+//! ```text
+//!  letters, notes ──▶ letters ──▶ book (Algorithm 1) ──▶ Event::Joined, Left
+//!                                   │ Δ
+//!  Up, Down, Tripped ──▶ watch      ▼
+//!                          │      pace ──▶ Update to all neighbours
+//!                          ▼
+//!                      topology ──▶ Connect, Accept, Wire
+//! ```
+//!
+//! | file | idea |
+//! |---|---|
+//! | `config` | profiles |
+//! | `view` | two bytes for each member |
+//! | `book` | Algorithm 1 |
+//! | `delta` | Δ, what is new |
+//! | [`pace`] | when news leaves |
+//! | `letter` | what letters hold |
+//! | `post` | letters and notes, in and out |
+//! | `discovery` | how members find each other, at boot and after a partition |
+//! | `neighbour` | what is kept of a neighbour |
+//! | `topology` | who becomes one |
+//! | `watch` | who is gone |
 
+mod book;
+mod config;
+mod delta;
+mod discovery;
+mod letter;
+mod neighbour;
 pub mod pace;
+mod post;
+mod topology;
 mod view;
+mod watch;
+
+pub use config::Config;
+
+use crate::member::{Card, Engine, Input, Out, Output, Roster, Slot, Version};
+use book::Book;
+use discovery::Discovery;
+use neighbour::Neighbours;
+use pace::Pace;
+use phalanx_core::{Addr, Code, Fingerprint, Instant, Machine, Rng, Sink};
+use std::sync::Arc;
+use watch::Watch;
+
+/// What happened, for operators. Everything that peers say and that is dropped is counted here.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
+pub struct Counters {
+    /// Letters and notes that make no sense.
+    pub malformed: u64,
+    /// Letters whose sender is not whom its session belongs to.
+    pub impostors: u64,
+    /// Members that found no place in the roster.
+    pub crowded_out: u64,
+    /// Suspicions by members that are not in the view.
+    pub strange_reporters: u64,
+    /// Doubts that a probe dispelled.
+    pub dispelled: u64,
+    /// Suspicions of our own.
+    pub suspected: u64,
+    /// Times we spoke up for ourselves.
+    pub refuted: u64,
+    /// Times our driver was late.
+    pub starved: u64,
+    /// Questions of others for a probe that were over the bound.
+    pub relays_refused: u64,
+}
+
+/// A member of a zone.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Zone {
+    config: Arc<Config>,
+    roster: Roster,
+    book: Book,
+    pace: Pace,
+    neighbours: Neighbours,
+    discovery: Discovery,
+    watch: Watch,
+    /// When to look for neighbours.
+    mend_at: Instant,
+    /// Random neighbours that refused in a row.
+    refusals: u32,
+    /// When `expire` is wanted, as last told.
+    next_at: Instant,
+    rng: Rng,
+    counters: Counters,
+    /// For letters and notes under construction; empty between calls.
+    scratch: Vec<u8>,
+}
+
+impl std::fmt::Debug for Zone {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Zone({} {}, {} members)", self.book.me.0, self.book.version(), self.book.view.len())
+    }
+}
+
+impl Zone {
+    /// A start of a member. `incarnation` must be higher than in any start before; `seeds` are where to look for others.
+    ///
+    /// # Panics
+    /// When the roster has no room for the member itself.
+    #[must_use]
+    pub fn new(
+        config: &Arc<Config>,
+        mut roster: Roster,
+        card: &Card,
+        incarnation: u64,
+        seeds: &Arc<[Addr]>,
+        mut rng: Rng,
+        now: Instant,
+    ) -> Self {
+        let me = roster.enter(card, incarnation).expect("a roster has room for one");
+        roster.change(me, card);
+        let book = Book::new(me, Version::first(incarnation), &roster);
+        let watch = Watch::new(now, config, &mut rng);
+        let mut zone = Self {
+            config: Arc::clone(config),
+            roster,
+            book,
+            pace: Pace::new(),
+            neighbours: Neighbours::default(),
+            discovery: Discovery::new(now, seeds, card.addr),
+            watch,
+            mend_at: Instant::NEVER,
+            refusals: 0,
+            next_at: Instant::NEVER,
+            rng,
+            counters: Counters::default(),
+            scratch: Vec::new(),
+        };
+        zone.rearm();
+        zone
+    }
+
+    /// What happened so far.
+    #[must_use]
+    pub fn counters(&self) -> &Counters {
+        &self.counters
+    }
+
+    /// The members that this one is linked with now.
+    pub fn neighbours(&self) -> impl Iterator<Item = Slot> {
+        self.neighbours.iter().filter(|n| n.linked).map(|n| n.slot)
+    }
+
+    /// Everybody that is known.
+    #[must_use]
+    pub fn roster(&self) -> &Roster {
+        &self.roster
+    }
+
+    /// The view changed, or may have: neighbours that are gone are let go, news is sent in its time.
+    fn settle(&mut self, now: Instant, out: &mut impl Out) {
+        let gone: Vec<Slot> =
+            self.neighbours.iter().map(|n| n.slot).filter(|&s| !self.book.view.contains(s)).collect();
+        for slot in gone {
+            self.drop_neighbour(now, slot, out);
+        }
+        if self.discovery.is_settled() && self.mend_at == Instant::NEVER {
+            self.mend_at = now + self.config.mend;
+        }
+        if !self.book.delta.is_empty() {
+            self.pace.news(now, &self.config.paces);
+        }
+        self.arm_discovery(now);
+    }
+
+    fn rearm(&mut self) {
+        let news = if self.neighbours.iter().next().is_some() { self.pace.due_at() } else { Instant::NEVER };
+        self.next_at =
+            news.min(self.mend_at).min(self.discovery.deadline()).min(self.watch.deadline()).min(self.doubts_deadline());
+    }
+
+    /// Our driver called much too late: what we did not hear in the meantime says nothing about others.
+    fn look_at_clock(&mut self, now: Instant) {
+        if self.next_at != Instant::NEVER && now >= self.next_at + self.config.late {
+            self.counters.starved += 1;
+            self.on_starved(now);
+        }
+    }
+}
+
+impl Machine for Zone {
+    type Input<'a> = Input<'a>;
+    type Output<'a> = Output<'a>;
+
+    fn handle<S>(&mut self, now: Instant, input: Input<'_>, out: &mut S)
+    where
+        S: for<'a> Sink<Output<'a>>,
+    {
+        if self.book.has_left() {
+            return;
+        }
+        self.look_at_clock(now);
+        match input {
+            Input::Datagram { from, bytes, .. } => self.on_note(now, from, bytes, out),
+            Input::Message { from, payload } => self.on_message(now, from, payload, out),
+            Input::Up { peer } => self.on_up(now, peer, out),
+            Input::Down { addr, code } => self.on_down(now, addr, code, out),
+            Input::Refused { addr } => self.on_refused(now, addr, out),
+            Input::Wired { .. } => {}
+            Input::Tripped { addr } => self.on_tripped(now, addr, out),
+        }
+        self.rearm();
+    }
+
+    fn expire<S>(&mut self, now: Instant, out: &mut S)
+    where
+        S: for<'a> Sink<Output<'a>>,
+    {
+        if self.book.has_left() {
+            self.next_at = Instant::NEVER;
+            return;
+        }
+        self.look_at_clock(now);
+        if self.discovery.deadline() <= now {
+            self.discover(now, out);
+        }
+        if self.watch.deadline() <= now {
+            self.beat(now, out);
+        }
+        self.expire_doubts(now, out);
+        if self.mend_at <= now {
+            self.mend(now, out);
+        }
+        if self.pace.due_at() <= now {
+            self.send_news(now, out);
+        }
+        self.rearm();
+    }
+
+    fn deadline(&self) -> Instant {
+        self.next_at
+    }
+
+    fn fingerprint(&self, print: &mut Fingerprint) {
+        self.book.fingerprint(print, &self.roster);
+        self.pace.fingerprint(print);
+        self.neighbours.fingerprint(print);
+        self.discovery.fingerprint(print);
+        self.watch.fingerprint(print);
+        print.instant(self.mend_at);
+        print.add(&self.refusals);
+    }
+}
+
+impl Engine for Zone {
+    fn me(&self) -> Slot {
+        self.book.me
+    }
+
+    fn version(&self, member: Slot) -> Option<Version> {
+        self.book.view.of(member, &self.roster)
+    }
+
+    fn card(&self, member: Slot) -> Option<&Card> {
+        self.roster.card(member)
+    }
+
+    fn members(&self) -> impl Iterator<Item = (Slot, Version)> {
+        self.book.view.members(&self.roster)
+    }
+
+    fn len(&self) -> usize {
+        self.book.view.len()
+    }
+
+    fn set(&mut self, _now: Instant, _key: &str, _value: Option<&[u8]>) -> Result<(), Code> {
+        Err(Code::NotInitialized)
+    }
+
+    fn attribute(&self, _member: Slot, _key: &str) -> Option<&[u8]> {
+        None
+    }
+
+    fn leave(&mut self, now: Instant, code: u8, out: &mut impl Out) {
+        if self.book.has_left() {
+            return;
+        }
+        self.book.leave(now, code, &self.roster);
+        self.send_news(now, out);
+        let all: Vec<Slot> = self.neighbours.iter().map(|n| n.slot).collect();
+        for slot in all {
+            self.drop_neighbour(now, slot, out);
+        }
+        self.next_at = Instant::NEVER;
+    }
+}

@@ -1,0 +1,408 @@
+//! The book: Algorithm 1 of 002, to the letter. Who is alive, who left, who is suspected, and what is new.
+//!
+//! ZN-1, ZN-2, ZN-5, ZN-6. Three procedures change the view; each says what others must hear of it (Δ). Where the paper
+//! is silent:
+//! - What is said about ourselves. A version of ours that we never had is outdone, as a suspicion is: somebody holds it
+//!   against us (a clock that was set back, a lie).
+//! - A leave of ourselves that we did not say is refuted like a suspicion.
+//! - The correction for small views that Algorithm 1 omits (line 22): never more reporters are asked for than there are
+//!   members beside the suspect.
+//! - ⚠ The text says "exceeds Θ", line 22 says ≥ Θ. We follow the algorithm: with K_s = Θ the text's rule might never
+//!   fire.
+
+use super::delta::Delta;
+use super::view::{Standing, View};
+use crate::member::{Event, Out, Output, Roster, Slot, Version, Why};
+use phalanx_core::{Duration, Fingerprint, Instant};
+use std::collections::BTreeMap;
+
+/// Reports kept about one suspect; more add nothing, because the threshold is lower.
+const REPORTS_MAX: usize = 16;
+
+/// What a member knows of all others.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(super) struct Book {
+    pub(super) me: Slot,
+    /// Our own version; the view holds it too, until we leave.
+    version: Version,
+    pub(super) view: View,
+    /// ZN-2, H: when the members that the view says are gone were removed.
+    history: BTreeMap<Slot, Instant>,
+    /// S: the reports about members in the view.
+    suspicions: BTreeMap<Slot, Vec<(Slot, Version)>>,
+    /// What others have not heard from us yet.
+    pub(super) delta: Delta,
+    left: bool,
+}
+
+impl Book {
+    pub(super) fn new(me: Slot, version: Version, roster: &Roster) -> Self {
+        let mut view = View::default();
+        view.set(me, Standing::In(version), roster);
+        let mut delta = Delta::default();
+        delta.alive(me);
+        Self { me, version, view, history: BTreeMap::new(), suspicions: BTreeMap::new(), delta, left: false }
+    }
+
+    pub(super) fn version(&self) -> Version {
+        self.version
+    }
+
+    pub(super) fn has_left(&self) -> bool {
+        self.left
+    }
+
+    /// Algorithm 1, line 1. True when it changed anything.
+    pub(super) fn on_alive(&mut self, p: Slot, v: Version, roster: &Roster, out: &mut impl Out) -> bool {
+        if p == self.me {
+            let outdone = v > self.version && !self.left;
+            if outdone {
+                self.speak_up(v, roster);
+            }
+            return outdone;
+        }
+        match self.view.standing(p, roster) {
+            Standing::Gone(removed) if v <= removed => false,
+            Standing::Unknown | Standing::Gone(_) => {
+                self.view.set(p, Standing::In(v), roster);
+                self.history.remove(&p);
+                self.delta.alive(p);
+                out.push(Output::Event(Event::Joined { member: p, version: v }));
+                true
+            }
+            Standing::In(known) if v > known => {
+                self.delta.alive(p);
+                if let Some(reports) = self.suspicions.get_mut(&p) {
+                    reports.retain(|&(_, about)| about >= v);
+                    if reports.is_empty() {
+                        self.suspicions.remove(&p);
+                    }
+                }
+                self.view.set(p, Standing::In(v), roster);
+                if known.incarnation != v.incarnation {
+                    out.push(Output::Event(Event::Left { member: p, version: known, why: Why::Replaced }));
+                    out.push(Output::Event(Event::Joined { member: p, version: v }));
+                }
+                true
+            }
+            Standing::In(_) => false,
+        }
+    }
+
+    /// Algorithm 1, line 10.
+    pub(super) fn on_leave(
+        &mut self,
+        now: Instant,
+        p: Slot,
+        v: Version,
+        code: u8,
+        roster: &Roster,
+        out: &mut impl Out,
+    ) -> bool {
+        if p == self.me {
+            let refuted = v >= self.version && !self.left;
+            if refuted {
+                self.speak_up(v, roster);
+            }
+            return refuted;
+        }
+        match self.view.standing(p, roster) {
+            Standing::In(known) if v >= known => {
+                self.remove(now, p, v, roster);
+                self.delta.leave(p, v, code);
+                out.push(Output::Event(Event::Left { member: p, version: v, why: Why::Departed(code) }));
+                true
+            }
+            Standing::Gone(removed) if v > removed => {
+                self.remove(now, p, v, roster);
+                self.delta.leave(p, v, code);
+                true
+            }
+            Standing::In(_) | Standing::Gone(_) | Standing::Unknown => false,
+        }
+    }
+
+    /// Algorithm 1, line 16. True when it changed anything.
+    #[allow(clippy::too_many_arguments)] // ⟨r, s, v⟩ and what a step needs.
+    pub(super) fn on_suspicion(
+        &mut self,
+        now: Instant,
+        r: Slot,
+        s: Slot,
+        v: Version,
+        threshold: usize,
+        roster: &Roster,
+        out: &mut impl Out,
+    ) -> bool {
+        if s == self.me {
+            // Reports about a version that we have outdone already need no further answer.
+            let refuted = v >= self.version && !self.left;
+            if refuted {
+                self.speak_up(v, roster);
+            }
+            return refuted;
+        }
+        let Some(known) = self.view.of(s, roster).filter(|&known| v >= known) else { return false };
+        let reports = self.suspicions.entry(s).or_default();
+        match reports.iter().position(|report| report.0 == r) {
+            Some(i) if reports[i].1 >= v => return false,
+            Some(i) => reports[i].1 = v,
+            None if reports.len() >= REPORTS_MAX => return false,
+            None => reports.push((r, v)),
+        }
+        let enough = reports.len() >= threshold.min(self.view.len() - 1).max(1);
+        self.delta.suspicion(r, s, v);
+        if enough {
+            self.remove(now, s, v.max(known), roster);
+            out.push(Output::Event(Event::Left { member: s, version: v, why: Why::Failed }));
+        }
+        true
+    }
+
+    fn remove(&mut self, now: Instant, p: Slot, v: Version, roster: &Roster) {
+        self.view.set(p, Standing::Gone(v), roster);
+        self.suspicions.remove(&p);
+        self.history.insert(p, now);
+        self.delta.not_alive(p);
+    }
+
+    /// We are here, whatever was said about that version of ours.
+    pub(super) fn speak_up(&mut self, said: Version, roster: &Roster) {
+        self.version = self.version.max(said).next();
+        self.view.set(self.me, Standing::In(self.version), roster);
+        self.delta.alive(self.me);
+    }
+
+    /// ZN-5: an orderly leave, to be told to all neighbours.
+    pub(super) fn leave(&mut self, now: Instant, code: u8, roster: &Roster) {
+        let v = self.version;
+        self.left = true;
+        self.remove(now, self.me, v, roster);
+        self.delta.leave(self.me, v, code);
+    }
+
+    /// All reports: they go to each new neighbour (ZN-7).
+    pub(super) fn suspicions(&self) -> impl Iterator<Item = (Slot, Slot, Version)> {
+        self.suspicions.iter().flat_map(|(&s, reports)| reports.iter().map(move |&(r, v)| (r, s, v)))
+    }
+
+    /// Members of the history, by slot.
+    pub(super) fn history(&self) -> impl ExactSizeIterator<Item = Slot> {
+        self.history.keys().copied()
+    }
+
+    /// ZN-2: forgets who was removed too long ago, and the oldest when there are too many. `keep` says who is still
+    /// referred to.
+    pub(super) fn prune(
+        &mut self,
+        now: Instant,
+        age: Duration,
+        bound: usize,
+        roster: &mut Roster,
+        keep: impl Fn(Slot) -> bool,
+    ) {
+        let mut old: Vec<(Instant, Slot)> = self.history.iter().map(|(&slot, &at)| (at, slot)).collect();
+        old.sort_unstable();
+        let over = old.len().saturating_sub(bound);
+        for (i, (at, slot)) in old.into_iter().enumerate() {
+            if (i < over || at + age <= now) && slot != self.me && !keep(slot) {
+                self.history.remove(&slot);
+                self.view.set(slot, Standing::Unknown, roster);
+                self.delta.forget(slot);
+                roster.remove(slot);
+            }
+        }
+    }
+
+    pub(super) fn fingerprint(&self, print: &mut Fingerprint, roster: &Roster) {
+        print.add(&(self.me, self.version, self.left));
+        for (slot, version) in self.view.members(roster) {
+            print.add(&(slot, version));
+        }
+        for (slot, &at) in &self.history {
+            print.add(slot);
+            print.instant(at);
+        }
+        print.add(&self.suspicions);
+        self.delta.fingerprint(print);
+    }
+}
+
+/// ZN-6: each line of Algorithm 1.
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::member::{Card, Frozen, Name};
+    use phalanx_core::{Addr, Identity, Sink};
+    use std::sync::Arc;
+
+    const ME: Slot = Slot(0);
+    const P: Slot = Slot(1);
+    const R: Slot = Slot(2);
+    const Q: Slot = Slot(3);
+
+    const fn v(minor: u32) -> Version {
+        Version { incarnation: 7, minor }
+    }
+
+    #[derive(Default)]
+    struct Heard(Vec<String>);
+
+    impl<'a> Sink<Output<'a>> for Heard {
+        fn push(&mut self, output: Output<'a>) {
+            if let Output::Event(event) = output {
+                self.0.push(match event {
+                    Event::Joined { member, version } => format!("+{} {version}", member.0),
+                    Event::Left { member, version, why } => format!("-{} {version} {why:?}", member.0),
+                    Event::Attribute { .. } => "attribute".into(),
+                });
+            }
+        }
+    }
+
+    struct Desk {
+        book: Book,
+        roster: Roster,
+        heard: Heard,
+        threshold: usize,
+    }
+
+    impl Desk {
+        fn new(threshold: usize) -> Self {
+            let name = Name::new("x").unwrap();
+            let card = |n: u8| Card { identity: Identity([n; 32]), addr: Addr::Local(n.into()), name: name.clone() };
+            let roster = Roster::new(Arc::new(Frozen::new((0..8).map(|n| (card(n), 7)))), 8);
+            let mut book = Book::new(ME, v(1), &roster);
+            book.delta = Delta::default();
+            Self { book, roster, heard: Heard::default(), threshold }
+        }
+
+        fn alive(&mut self, p: Slot, v: Version) -> bool {
+            self.book.on_alive(p, v, &self.roster, &mut self.heard)
+        }
+
+        fn leave(&mut self, p: Slot, v: Version) -> bool {
+            self.book.on_leave(Instant(1), p, v, 3, &self.roster, &mut self.heard)
+        }
+
+        fn suspect(&mut self, r: Slot, s: Slot, v: Version) -> bool {
+            self.book.on_suspicion(Instant(1), r, s, v, self.threshold, &self.roster, &mut self.heard)
+        }
+
+        fn heard(&mut self) -> Vec<String> {
+            std::mem::take(&mut self.heard.0)
+        }
+
+        fn standing(&self, p: Slot) -> Standing {
+            self.book.view.standing(p, &self.roster)
+        }
+    }
+
+    /// Line 2: a member joins that is new, or newer than when it was removed.
+    #[test]
+    fn zn_6_alive_joins_the_new_and_the_returning() {
+        let mut desk = Desk::new(1);
+        assert!(desk.alive(P, v(1)));
+        assert_eq!(desk.heard(), ["+1 7.1"]);
+        assert!(desk.leave(P, v(2)) && !desk.alive(P, v(2)) && !desk.alive(P, v(1)));
+        assert_eq!(desk.heard(), ["-1 7.2 Departed(3)"]);
+        assert!(desk.alive(P, v(3)));
+        assert_eq!(desk.heard(), ["+1 7.3"]);
+        assert_eq!(desk.book.history().len(), 0, "H ∩ View = ∅");
+    }
+
+    /// Lines 4 to 9: a newer version is news; a new incarnation is a leave and a join.
+    #[test]
+    fn zn_6_alive_raises_versions_and_replaces_incarnations() {
+        let mut desk = Desk::new(3);
+        for p in [P, R, Q] {
+            desk.alive(p, v(1));
+        }
+        desk.heard();
+        desk.suspect(R, P, v(1));
+        desk.suspect(Q, P, v(2));
+        desk.book.delta = Delta::default();
+        assert!(desk.alive(P, v(2)) && !desk.alive(P, v(2)));
+        assert!(desk.book.delta.has_alive(P));
+        assert_eq!(desk.book.suspicions().collect::<Vec<_>>(), [(Q, P, v(2))], "refuted ones are pruned");
+        let reborn = Version::first(8);
+        assert!(desk.alive(P, reborn));
+        assert_eq!(desk.heard(), ["-1 7.2 Replaced", "+1 8.1"]);
+        assert!(!desk.alive(P, v(9)), "no old incarnation comes back");
+    }
+
+    /// Lines 11 to 15: leaves in and out of the view.
+    #[test]
+    fn zn_6_leave_removes_and_marks_the_history() {
+        let mut desk = Desk::new(1);
+        assert!(!desk.leave(P, v(5)), "of whom nothing is known");
+        desk.alive(P, v(2));
+        assert!(!desk.leave(P, v(1)), "stale");
+        assert!(desk.leave(P, v(2)));
+        assert_eq!(desk.standing(P), Standing::Gone(v(2)));
+        assert!(desk.leave(P, v(4)) && !desk.leave(P, v(3)));
+        assert_eq!(desk.standing(P), Standing::Gone(v(4)));
+        assert!(!desk.alive(P, v(4)) && desk.alive(P, v(5)));
+    }
+
+    /// Lines 19 to 23: Θ different reporters, of this version or a later one, make it failed.
+    #[test]
+    fn zn_5_as_many_reporters_as_the_threshold_make_it_failed() {
+        let mut desk = Desk::new(2);
+        for p in [P, R, Q] {
+            desk.alive(p, v(2));
+        }
+        desk.heard();
+        assert!(!desk.suspect(R, P, v(1)), "of a version that it has outdone");
+        assert!(desk.suspect(R, P, v(2)) && !desk.suspect(R, P, v(2)), "each reporter counts once");
+        assert_eq!(desk.heard(), [""; 0]);
+        assert!(desk.suspect(Q, P, v(2)));
+        assert_eq!(desk.heard(), ["-1 7.2 Failed"]);
+        assert_eq!((desk.standing(P), desk.book.suspicions().count()), (Standing::Gone(v(2)), 0));
+        assert!(!desk.suspect(ME, P, v(2)), "it is not in the view any more");
+    }
+
+    /// Line 22: "correction for small views omitted".
+    #[test]
+    fn zn_5_small_views_need_fewer_reporters() {
+        let mut desk = Desk::new(3);
+        desk.alive(P, v(1));
+        assert!(desk.suspect(ME, P, v(1)));
+        assert_eq!(desk.heard(), ["+1 7.1", "-1 7.1 Failed"]);
+    }
+
+    /// Line 17: whoever is suspected says that it lives.
+    #[test]
+    fn zn_5_a_suspicion_about_oneself_is_refuted() {
+        let mut desk = Desk::new(1);
+        assert!(desk.suspect(R, ME, v(1)) && !desk.suspect(R, ME, v(1)));
+        assert_eq!(desk.book.version(), v(2));
+        assert!(desk.book.delta.has_alive(ME));
+        assert!(desk.leave(ME, v(6)) && desk.alive(ME, v(20)));
+        assert_eq!((desk.book.version(), desk.standing(ME)), (v(21), Standing::In(v(21))));
+    }
+
+    #[test]
+    fn zn_2_history_is_pruned_by_age_and_by_size() {
+        let mut desk = Desk::new(1);
+        for (at, p) in [P, R, Q].into_iter().enumerate() {
+            desk.alive(p, v(1));
+            desk.book.on_leave(Instant(10 * at as u64), p, v(1), 0, &desk.roster, &mut desk.heard);
+        }
+        let Desk { book, roster, .. } = &mut desk;
+        book.prune(Instant(100), Duration(95), 8, roster, |_| false);
+        assert_eq!(book.history().collect::<Vec<_>>(), [R, Q]);
+        book.prune(Instant(100), Duration(1000), 1, roster, |_| false);
+        assert_eq!(book.history().collect::<Vec<_>>(), [Q]);
+        assert_eq!(desk.standing(R), Standing::Unknown);
+    }
+
+    #[test]
+    fn who_has_left_says_nothing_more() {
+        let mut desk = Desk::new(1);
+        desk.book.leave(Instant(1), 9, &desk.roster);
+        assert_eq!(desk.book.delta.left().collect::<Vec<_>>(), [(ME, v(1), 9)]);
+        assert!(!desk.suspect(R, ME, v(1)) && !desk.alive(ME, v(9)));
+        assert_eq!(desk.book.view.len(), 0);
+    }
+}

@@ -1,0 +1,201 @@
+//! Discovery: how members find each other, at boot and after a partition.
+//!
+//! ZN-3, 002 §3: a random target from (B \ View) ∪ H is asked for its whole view. Often at boot, ever more rarely later;
+//! never again when there is nobody to ask. Where we differ:
+//! - At boot the bootstrap set is asked again until an answer brings nothing new, though its members are in the view by
+//!   then: of many that start at once each would know the few that were asked before it, and all would link to the same.
+//! - A member that is alone asks at least once a second, for ever.
+
+use super::Zone;
+use crate::member::{Engine, Out, Output, Slot};
+use phalanx_core::{Addr, Duration, Fingerprint, Instant};
+use phalanx_wire::zone::{LetterKind, flag};
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+/// After so many questions at boot a member looks for neighbours among those it knows.
+const ROUNDS: u32 = 4;
+/// Who asked us keeps its link for so long, should it become a neighbour.
+const CONTACT: Duration = Duration::from_secs(2);
+/// The longest wait of a member that is alone.
+const LONELY: Duration = Duration::from_secs(1);
+
+/// Whom to ask, and when.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(super) struct Discovery {
+    /// B, without ourselves, and who was found there.
+    seeds: Arc<[Addr]>,
+    found: Vec<Option<Slot>>,
+    me: Addr,
+    at: Instant,
+    wait: Duration,
+    /// Some answer brought nothing new, or enough were asked.
+    settled: bool,
+    rounds: u32,
+    /// Whom we asked last.
+    asked: Option<Addr>,
+    /// Who asked us, or was asked, and until when its link is kept.
+    contacts: VecDeque<(Instant, Addr)>,
+}
+
+impl Discovery {
+    pub(super) fn new(now: Instant, seeds: &Arc<[Addr]>, me: Addr) -> Self {
+        let alone = seeds.iter().all(|&s| s == me);
+        Self {
+            seeds: Arc::clone(seeds),
+            found: vec![None; seeds.len()],
+            me,
+            at: if alone { Instant::NEVER } else { now },
+            wait: Duration::ZERO,
+            settled: alone,
+            rounds: 0,
+            asked: None,
+            contacts: VecDeque::new(),
+        }
+    }
+
+    pub(super) fn deadline(&self) -> Instant {
+        self.at.min(self.contacts.front().map_or(Instant::NEVER, |c| c.0))
+    }
+
+    /// True once this member knows what its bootstrap set knows: then it looks for neighbours.
+    pub(super) fn is_settled(&self) -> bool {
+        self.settled
+    }
+
+    pub(super) fn fingerprint(&self, print: &mut Fingerprint) {
+        print.instant(self.at);
+        print.add(&(self.wait, self.settled, self.asked, &self.found));
+        for &(until, addr) in &self.contacts {
+            print.instant(until);
+            print.add(&addr);
+        }
+    }
+}
+
+impl Zone {
+    /// Asks somebody, and lets go of those who asked us.
+    pub(super) fn discover(&mut self, now: Instant, out: &mut impl Out) {
+        while let Some(&(until, addr)) = self.discovery.contacts.front()
+            && until <= now
+        {
+            self.discovery.contacts.pop_front();
+            self.release(addr, out);
+        }
+        if self.discovery.at > now {
+            return;
+        }
+        self.book.prune(now, self.config.history_age, self.config.history, &mut self.roster, |s| {
+            self.neighbours.contains(s)
+        });
+        self.discovery.rounds += 1;
+        if self.discovery.rounds > ROUNDS && !self.discovery.settled {
+            self.discovery.settled = true;
+            self.mend_at = now;
+        }
+        if self.discovery.settled {
+            self.recognise_seeds();
+        }
+        let first = self.config.discover_first;
+        let longest = if self.len() == 1 { LONELY } else { self.config.discover_last };
+        self.discovery.wait = (self.discovery.wait * 2).clamp(first, longest);
+        self.discovery.at = now + self.discovery.wait;
+        match self.target() {
+            Some((target, boot)) => {
+                if let Some(before) = self.discovery.asked.replace(target) {
+                    self.release(before, out);
+                }
+                let flags = if boot { flag::BOOT } else { 0 };
+                let request = self.parcel(LetterKind::Discover, flags, false);
+                self.send(target, request, out);
+            }
+            None => self.discovery.at = Instant::NEVER,
+        }
+    }
+
+    /// Seeds that we know from others need not be asked who they are.
+    fn recognise_seeds(&mut self) {
+        let Discovery { seeds, found, .. } = &mut self.discovery;
+        if found.iter().all(Option::is_some) {
+            return;
+        }
+        for slot in self.book.view.slots() {
+            let addr = self.roster.card(slot).map(|c| c.addr);
+            if let Some(i) = seeds.iter().position(|&s| Some(s) == addr) {
+                found[i] = Some(slot);
+            }
+        }
+    }
+
+    /// A random one of (B \ View) ∪ H; at boot, of B. Says whether it is of B.
+    fn target(&mut self) -> Option<(Addr, bool)> {
+        let Discovery { seeds, found, me, settled, .. } = &self.discovery;
+        let absent = |i: &usize| {
+            seeds[*i] != *me && (!settled || found[*i].is_none_or(|s| !self.book.view.contains(s)))
+        };
+        let seeds_left: Vec<usize> = (0..seeds.len()).filter(absent).collect();
+        let history = self.book.history();
+        let count = seeds_left.len() + history.len();
+        if count == 0 {
+            return None;
+        }
+        let chosen = self.rng.index(count);
+        match chosen.checked_sub(seeds_left.len()) {
+            None => Some((self.discovery.seeds[seeds_left[chosen]], true)),
+            Some(i) => {
+                let slot = self.book.history().nth(i)?;
+                Some((self.roster.card(slot)?.addr, false))
+            }
+        }
+    }
+
+    /// Somebody was removed: it may be behind a partition.
+    pub(super) fn arm_discovery(&mut self, now: Instant) {
+        if self.discovery.at == Instant::NEVER && self.book.history().len() > 0 {
+            self.discovery.wait = LONELY;
+            self.discovery.at = now + LONELY;
+        }
+    }
+
+    pub(super) fn on_discover(&mut self, now: Instant, from: Addr, flags: u16, out: &mut impl Out) {
+        let found = self.parcel(LetterKind::Found, flags & flag::BOOT, true);
+        self.send(from, found, out);
+        self.discovery.contacts.push_back((now + CONTACT, from));
+    }
+
+    pub(super) fn on_found(
+        &mut self,
+        now: Instant,
+        from: Addr,
+        sender: Slot,
+        members_before: usize,
+        out: &mut impl Out,
+    ) {
+        if let Some(i) = self.discovery.seeds.iter().position(|&s| s == from) {
+            self.discovery.found[i] = Some(sender);
+        }
+        if self.discovery.asked == Some(from) {
+            self.discovery.asked = None;
+            self.release(from, out);
+        }
+        if !self.discovery.settled && self.book.view.len() == members_before {
+            self.discovery.settled = true;
+            self.mend_at = now;
+        }
+    }
+
+    /// Lets go of a link, unless it is a neighbour's.
+    pub(super) fn release(&mut self, addr: Addr, out: &mut impl Out) {
+        if self.neighbours.at(addr).is_none() {
+            out.push(Output::Release { addr });
+        }
+    }
+
+    /// Whoever was asked does not answer.
+    pub(super) fn discovery_failed(&mut self, addr: Addr, out: &mut impl Out) {
+        if self.discovery.asked == Some(addr) {
+            self.discovery.asked = None;
+            self.release(addr, out);
+        }
+    }
+}

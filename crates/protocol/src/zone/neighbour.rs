@@ -1,0 +1,138 @@
+//! Neighbours: the few members that a member is linked with, and what it holds of each.
+
+use crate::member::Slot;
+use phalanx_core::{Addr, Duration, Fingerprint, Instant};
+
+/// A member that we are linked with, or have asked to be.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(super) struct Neighbour {
+    pub(super) slot: Slot,
+    pub(super) addr: Addr,
+    /// It is one of our successors on the ring.
+    pub(super) ahead: bool,
+    /// We are one of its successors.
+    pub(super) behind: bool,
+    /// It is one of our random neighbours.
+    pub(super) random: bool,
+    /// Both sides have said so.
+    pub(super) linked: bool,
+    /// When we asked, or when it was linked.
+    pub(super) since: Instant,
+    /// A tripwire was asked for, or is up.
+    pub(super) wired: bool,
+    /// Beats sent to it, the last that it echoed, and the last heard from it.
+    pub(super) beats: u16,
+    pub(super) echoed: u16,
+    pub(super) heard: u16,
+    pub(super) heard_at: Instant,
+    /// A bit for each of the last beats of ours: it was silent before it.
+    pub(super) misses: u16,
+    /// The last measured round trip.
+    pub(super) round_trip: Duration,
+    pub(super) doubt: Option<Box<Doubt>>,
+}
+
+/// A neighbour may be gone: it is being probed.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(super) struct Doubt {
+    pub(super) since: Instant,
+    pub(super) nonce: u32,
+    pub(super) tries: u32,
+    pub(super) next_at: Instant,
+    /// Its tripwire broke; otherwise it was silent.
+    pub(super) tripped: bool,
+    /// How often its host said that nobody listens.
+    pub(super) refused: u32,
+}
+
+impl Neighbour {
+    pub(super) fn new(now: Instant, slot: Slot, addr: Addr) -> Self {
+        Self {
+            slot,
+            addr,
+            ahead: false,
+            behind: false,
+            random: false,
+            linked: false,
+            since: now,
+            wired: false,
+            beats: 0,
+            echoed: 0,
+            heard: 0,
+            heard_at: now,
+            misses: 0,
+            round_trip: Duration::ZERO,
+            doubt: None,
+        }
+    }
+
+    /// Neighbours on the ring exchange beats.
+    pub(super) fn on_ring(&self) -> bool {
+        self.ahead || self.behind
+    }
+
+    pub(super) fn is_wanted(&self) -> bool {
+        self.ahead || self.behind || self.random
+    }
+
+    pub(super) fn fingerprint(&self, print: &mut Fingerprint) {
+        print.add(&(self.slot, self.addr, self.ahead, self.behind, self.random, self.linked, self.wired));
+        print.add(&(self.beats, self.echoed, self.heard, self.misses, self.round_trip, self.doubt.is_some()));
+        print.instant(self.since);
+        print.instant(self.heard_at);
+        if let Some(doubt) = &self.doubt {
+            print.instant(doubt.since);
+            print.instant(doubt.next_at);
+            print.add(&(doubt.nonce, doubt.tries, doubt.tripped, doubt.refused));
+        }
+    }
+}
+
+/// All neighbours, by slot.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub(super) struct Neighbours(Vec<Neighbour>);
+
+impl Neighbours {
+    pub(super) fn iter(&self) -> std::slice::Iter<'_, Neighbour> {
+        self.0.iter()
+    }
+
+    pub(super) fn iter_mut(&mut self) -> std::slice::IterMut<'_, Neighbour> {
+        self.0.iter_mut()
+    }
+
+    pub(super) fn of(&mut self, slot: Slot) -> Option<&mut Neighbour> {
+        let at = self.0.binary_search_by_key(&slot, |n| n.slot).ok()?;
+        Some(&mut self.0[at])
+    }
+
+    pub(super) fn at(&mut self, addr: Addr) -> Option<&mut Neighbour> {
+        self.0.iter_mut().find(|n| n.addr == addr)
+    }
+
+    /// The neighbour in `slot`, known or new.
+    pub(super) fn enter(&mut self, now: Instant, slot: Slot, addr: Addr) -> &mut Neighbour {
+        let at = self.0.binary_search_by_key(&slot, |n| n.slot).unwrap_or_else(|at| {
+            self.0.insert(at, Neighbour::new(now, slot, addr));
+            at
+        });
+        &mut self.0[at]
+    }
+
+    pub(super) fn remove(&mut self, slot: Slot) -> Option<Neighbour> {
+        let at = self.0.binary_search_by_key(&slot, |n| n.slot).ok()?;
+        Some(self.0.remove(at))
+    }
+
+    pub(super) fn contains(&self, slot: Slot) -> bool {
+        self.0.binary_search_by_key(&slot, |n| n.slot).is_ok()
+    }
+
+    pub(super) fn randoms(&self) -> usize {
+        self.0.iter().filter(|n| n.random).count()
+    }
+
+    pub(super) fn fingerprint(&self, print: &mut Fingerprint) {
+        self.0.iter().for_each(|n| n.fingerprint(print));
+    }
+}

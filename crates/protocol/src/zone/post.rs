@@ -1,0 +1,239 @@
+//! The post: letters and notes, in and out.
+//!
+//! ZN-7: a new neighbour is sent the whole view and all suspicions, then what changed, aggregated. Of a letter first what
+//! left, then who is alive, then who is suspected is processed: that order makes false suspicions unlikely.
+
+use super::Zone;
+use super::letter::{Alive, Parcel};
+use crate::member::{Card, Message, Name, Out, Output, Peer, Slot, Version};
+use phalanx_core::{Addr, Instant, Payload, Snapshot};
+use phalanx_wire::member::Member;
+use phalanx_wire::zone::{Letter, LetterKind, Note, flag};
+use std::sync::Arc;
+
+/// Up to so many named members are looked up one by one; beyond, pages are compared.
+const FEW: usize = 16;
+
+impl Zone {
+    pub(super) fn on_message(&mut self, now: Instant, from: Peer, payload: Payload<'_>, out: &mut impl Out) {
+        match payload {
+            Payload::Bytes(bytes) => match Letter::parse(bytes) {
+                Ok(letter) => self.on_letter(now, from, &letter, out),
+                Err(_) => self.counters.malformed += 1,
+            },
+            Payload::Snapshot(snapshot) => match snapshot.as_any().downcast_ref::<Parcel>() {
+                Some(parcel) => self.on_parcel(now, from, parcel, out),
+                None => self.counters.malformed += 1,
+            },
+        }
+    }
+
+    fn on_letter(&mut self, now: Instant, from: Peer, letter: &Letter<'_>, out: &mut impl Out) {
+        let Some(sender) = letter.sender else {
+            self.counters.malformed += 1;
+            return;
+        };
+        if sender.identity != from.identity {
+            self.counters.impostors += 1;
+            return;
+        }
+        let Some((slot, version)) = self.enter(&sender) else { return };
+        let before = self.book.view.len();
+        self.answer_for_discovery(letter.kind, letter.flags);
+        let mut changed = false;
+        for left in letter.left() {
+            if let Some(p) = self.roster.find(&left.identity) {
+                let v = Version { incarnation: left.incarnation, minor: left.minor };
+                changed |= self.book.on_leave(now, p, v, left.code, &self.roster, out);
+            }
+        }
+        changed |= self.book.on_alive(slot, version, &self.roster, out);
+        for alive in letter.alive() {
+            if let Some((p, v)) = self.enter(&alive) {
+                changed |= self.book.on_alive(p, v, &self.roster, out);
+            }
+        }
+        for s in letter.suspected() {
+            let v = Version { incarnation: s.incarnation, minor: s.minor };
+            if let (Some(r), Some(s)) = (self.roster.find(&s.reporter), self.roster.find(&s.suspect)) {
+                changed |= self.suspicion(now, r, s, v, out);
+            }
+        }
+        self.act_on(now, from, slot, (letter.kind, letter.flags), changed, before, out);
+    }
+
+    /// A letter by reference, from a member that shares our roster.
+    fn on_parcel(&mut self, now: Instant, from: Peer, parcel: &Parcel, out: &mut impl Out) {
+        let same = match (self.roster.shared(), parcel.roster.shared()) {
+            (Some(ours), Some(theirs)) => Arc::ptr_eq(ours, theirs),
+            _ => false,
+        };
+        if !same {
+            // Slots mean different things to us: read the bytes instead.
+            let mut bytes = Vec::with_capacity(parcel.encoded_len());
+            parcel.write(&mut bytes);
+            return self.on_message(now, from, Payload::Bytes(&bytes), out);
+        }
+        if self.roster.card(parcel.sender).is_none_or(|c| c.identity != from.identity) {
+            self.counters.impostors += 1;
+            return;
+        }
+        let before = self.book.view.len();
+        self.answer_for_discovery(parcel.kind, parcel.flags);
+        let mut changed = false;
+        for &(p, v, code) in &parcel.left {
+            changed |= self.book.on_leave(now, p, v, code, &self.roster, out);
+        }
+        changed |= self.book.on_alive(parcel.sender, parcel.version, &self.roster, out);
+        match &parcel.alive {
+            Alive::Nobody => {}
+            Alive::These(mask) if mask.len() <= FEW => {
+                for p in mask.iter() {
+                    if let Some(v) = parcel.view.of(p, &self.roster) {
+                        changed |= self.book.on_alive(p, v, &self.roster, out);
+                    }
+                }
+            }
+            Alive::These(_) | Alive::All => {
+                let mut found = Vec::new();
+                for page in 0..parcel.view.pages() {
+                    self.book.view.differing(&parcel.view, page, &mut found);
+                    for p in found.drain(..) {
+                        if matches!(&parcel.alive, Alive::These(mask) if !mask.contains(p)) {
+                            continue;
+                        }
+                        if let Some(v) = parcel.view.of(p, &self.roster) {
+                            changed |= self.book.on_alive(p, v, &self.roster, out);
+                        }
+                    }
+                    self.book.view.share(&parcel.view, page);
+                }
+            }
+        }
+        for &(r, s, v) in &parcel.suspected {
+            changed |= self.suspicion(now, r, s, v, out);
+        }
+        self.act_on(now, from, parcel.sender, (parcel.kind, parcel.flags), changed, before, out);
+    }
+
+    /// The slot and version of a member that a letter names; `None` when there is no room for it.
+    fn enter(&mut self, member: &Member<'_>) -> Option<(Slot, Version)> {
+        let version = Version { incarnation: member.incarnation, minor: member.minor };
+        let known = self.roster.find(&member.identity);
+        if let Some(slot) = known
+            && self.roster.card(slot).is_some_and(|c| c.addr == member.addr && c.name.as_str() == member.name)
+        {
+            return Some((slot, version));
+        }
+        let name = Name::new(member.name).ok()?;
+        let card = Card { identity: member.identity, addr: member.addr, name };
+        let Some(slot) = self.roster.enter(&card, member.incarnation) else {
+            self.counters.crowded_out += 1;
+            return None;
+        };
+        // Only the newest word about a member says where it is.
+        if self.book.view.of(slot, &self.roster).is_none_or(|v| version > v) && slot != self.book.me {
+            self.roster.change(slot, &card);
+        }
+        Some((slot, version))
+    }
+
+    /// A report counts when its author is a member: the excluded cannot exclude others.
+    fn suspicion(&mut self, now: Instant, r: Slot, s: Slot, v: Version, out: &mut impl Out) -> bool {
+        if self.config.probes && !self.book.view.contains(r) {
+            self.counters.strange_reporters += 1;
+            return false;
+        }
+        let about_us = s == self.book.me;
+        let changed = self.book.on_suspicion(now, r, s, v, self.config.threshold, &self.roster, out);
+        self.counters.refuted += u64::from(about_us && changed);
+        changed
+    }
+
+    /// ZN-3: whoever takes part in a discovery that did not begin at boot speaks up, to outdo what others remember of it.
+    fn answer_for_discovery(&mut self, kind: LetterKind, flags: u16) {
+        if matches!(kind, LetterKind::Discover | LetterKind::Found) && flags & flag::BOOT == 0 {
+            self.book.speak_up(self.book.version(), &self.roster);
+        }
+    }
+
+    #[allow(clippy::too_many_arguments)] // What a letter led to.
+    fn act_on(
+        &mut self,
+        now: Instant,
+        from: Peer,
+        sender: Slot,
+        (kind, flags): (LetterKind, u16),
+        changed: bool,
+        members_before: usize,
+        out: &mut impl Out,
+    ) {
+        match kind {
+            LetterKind::Discover => self.on_discover(now, from.addr, flags, out),
+            LetterKind::Found => self.on_found(now, from.addr, sender, members_before, out),
+            LetterKind::Connect => self.on_connect(now, from.addr, sender, flags, out),
+            LetterKind::Accept => self.on_accept(now, from.addr, sender, out),
+            LetterKind::Reject => self.on_reject(now, sender, out),
+            LetterKind::Disconnect => self.on_disconnect(now, sender, flags, out),
+            LetterKind::Update | LetterKind::Attributes => {}
+        }
+        if changed || kind != LetterKind::Update {
+            self.settle(now, out);
+        }
+    }
+
+    /// A letter with the whole view and all suspicions, or with nothing but our own entry.
+    pub(super) fn parcel(&self, kind: LetterKind, flags: u16, whole: bool) -> Parcel {
+        let sender = (self.book.me, self.book.version());
+        let alive = if whole { Alive::All } else { Alive::Nobody };
+        let mut parcel = Parcel::new(kind, flags, sender, &self.roster, &self.book.view, alive);
+        if whole {
+            parcel.suspected = self.book.suspicions().collect();
+        }
+        parcel
+    }
+
+    pub(super) fn send(&mut self, to: Addr, parcel: Parcel, out: &mut impl Out) {
+        self.send_all(&[to], parcel, out);
+    }
+
+    fn send_all(&mut self, to: &[Addr], parcel: Parcel, out: &mut impl Out) {
+        if self.config.by_reference && self.roster.shared().is_some() {
+            let snapshot: Arc<dyn Snapshot> = Arc::new(parcel);
+            for &to in to {
+                out.push(Output::Message { to, message: Message::Snapshot(&snapshot) });
+            }
+        } else {
+            let mut bytes = std::mem::take(&mut self.scratch);
+            parcel.write(&mut bytes);
+            for &to in to {
+                out.push(Output::Message { to, message: Message::Bytes(&bytes) });
+            }
+            bytes.clear();
+            self.scratch = bytes;
+        }
+    }
+
+    /// Δ goes to all neighbours, those included who have not answered yet: they hold our base view, or will.
+    pub(super) fn send_news(&mut self, now: Instant, out: &mut impl Out) {
+        self.pace.sent(now, &self.config.paces);
+        let (mask, left, suspected) = self.book.delta.take();
+        let to: Vec<Addr> = self.neighbours.iter().map(|n| n.addr).collect();
+        if to.is_empty() {
+            return;
+        }
+        let sender = (self.book.me, self.book.version());
+        let alive = if mask.len() == 0 { Alive::Nobody } else { Alive::These(mask) };
+        let mut parcel = Parcel::new(LetterKind::Update, 0, sender, &self.roster, &self.book.view, alive);
+        (parcel.left, parcel.suspected) = (left, suspected);
+        self.send_all(&to, parcel, out);
+    }
+
+    pub(super) fn note(&mut self, to: Addr, note: &Note, out: &mut impl Out) {
+        let mut bytes = std::mem::take(&mut self.scratch);
+        note.encode(&mut bytes);
+        out.push(Output::Datagram { to, bytes: &bytes });
+        bytes.clear();
+        self.scratch = bytes;
+    }
+}
