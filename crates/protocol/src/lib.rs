@@ -3,5 +3,6 @@
 
 pub mod link;
 pub mod member;
+pub mod node;
 pub mod order;
 pub mod zone;

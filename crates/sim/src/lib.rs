@@ -57,6 +57,7 @@ mod fault;
 pub mod heartbeat;
 mod io;
 mod latency;
+pub mod member;
 mod network;
 mod node;
 mod partition;

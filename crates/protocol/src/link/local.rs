@@ -86,6 +86,13 @@ impl Link {
         Ok(())
     }
 
+    /// The peer at `addr`, when it is known.
+    #[must_use]
+    pub fn find(&self, addr: Addr) -> Option<NodeId> {
+        let slot = *self.by_addr.get(&addr)? as usize;
+        self.peers.at(slot).map(|(generation, _)| NodeId::new(slot, generation))
+    }
+
     /// Peers held now, at most as many as [`Config::peers`].
     #[must_use]
     pub fn peers(&self) -> usize {

@@ -1,0 +1,208 @@
+//! A node: the machines of one daemon, as one machine.
+//!
+//! The driver gives it what sockets, streams and clocks say, and does what it asks for. `route` is the one place that
+//! says who hears whom.
+//!
+//! ```text
+//!   Arrived ──▶ link ──▶ route ──▶ engine ──▶ Event
+//!   Transmit ◀── link ◀── route ◀── engine        Wire, Unwire ──▶ driver
+//! ```
+
+mod route;
+
+use crate::link::status::Ticket;
+use crate::link::{self, Link};
+use crate::member::{Engine, Event};
+use phalanx_core::buf::Attachment;
+use phalanx_core::{Addr, Buf, Code, Duration, Fingerprint, Instant, Machine, NodeId, Port, Sink};
+use route::{Errand, Heard};
+
+/// Where membership engines speak and listen.
+pub const MEMBERSHIP: Port = Port(1);
+/// How long a link that nobody needs any more may take to come to rest.
+const PARTING: Duration = Duration::from_secs(3);
+
+/// What a driver tells a node.
+#[derive(Debug)]
+pub enum Input<'a> {
+    /// The platform received a packet. It is opened in place.
+    Arrived {
+        /// Where it came from.
+        from: Addr,
+        /// Its bytes.
+        bytes: &'a mut [u8],
+        /// In simulated networks: the part of it that travels by reference.
+        attached: Option<&'a Attachment>,
+    },
+    /// The platform answered for a ticketed packet.
+    Completed {
+        /// The ticket it was sent with.
+        ticket: Ticket,
+        /// Taken, or why not.
+        result: Result<(), Code>,
+    },
+    /// The platform learned that nobody is at `addr`.
+    Refused {
+        /// Where nobody is.
+        addr: Addr,
+        /// What the platform said.
+        code: Code,
+    },
+    /// A tripwire is up, ours or a peer's.
+    Wired {
+        /// With whom.
+        addr: Addr,
+    },
+    /// A tripwire broke, or was never accepted.
+    Tripped {
+        /// With whom.
+        addr: Addr,
+    },
+}
+
+/// What a node asks of its driver.
+#[derive(Debug)]
+pub enum Output<'a> {
+    /// Send this packet.
+    Transmit {
+        /// Where to.
+        to: Addr,
+        /// The sealed packet.
+        packet: Buf,
+        /// Answer with [`Input::Completed`] when there is one.
+        ticket: Option<Ticket>,
+        /// See [`link::Output::Transmit`].
+        answer: bool,
+    },
+    /// Open an idle stream to this address and hold it.
+    Wire {
+        /// Where to.
+        to: Addr,
+    },
+    /// Close the streams with this address.
+    Unwire {
+        /// Where.
+        to: Addr,
+    },
+    /// Hear a multicast group.
+    Hear {
+        /// Its number.
+        group: u16,
+    },
+    /// A session began, or ended: what fault injectors wait for (FI-6).
+    Reached(&'static str),
+    /// Membership changed.
+    Event(Event<'a>),
+}
+
+/// A sink for what nodes decide.
+pub trait Out: for<'a> Sink<Output<'a>> {}
+impl<S: for<'a> Sink<Output<'a>>> Out for S {}
+
+/// The machines of one daemon.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Node<E> {
+    link: Link,
+    engine: E,
+    /// The largest datagram that the platform carries to any peer.
+    largest: u16,
+    /// What the link handed on, for the engine; and what the engine wants sent. Both empty between calls.
+    heard: Vec<Heard>,
+    errands: Vec<Errand>,
+    /// Peers that are not needed any more, and until when their links may still end in good order.
+    parting: Vec<(Instant, NodeId)>,
+}
+
+impl<E: Engine> Node<E> {
+    /// A node of a link and an engine. `largest` is the largest datagram that the platform carries.
+    #[must_use]
+    pub fn new(link: Link, engine: E, largest: u16) -> Self {
+        Self { link, engine, largest, heard: Vec::new(), errands: Vec::new(), parting: Vec::new() }
+    }
+
+    /// The link, to be looked at.
+    #[must_use]
+    pub fn link(&self) -> &Link {
+        &self.link
+    }
+
+    /// The link, for fault injection and keys.
+    pub fn link_mut(&mut self) -> &mut Link {
+        &mut self.link
+    }
+
+    /// The engine, to be looked at.
+    #[must_use]
+    pub fn engine(&self) -> &E {
+        &self.engine
+    }
+
+    /// AT-1: writes one of our own attributes.
+    ///
+    /// # Errors
+    /// As [`Engine::set`].
+    pub fn set(&mut self, now: Instant, key: &str, value: Option<&[u8]>) -> Result<(), Code> {
+        self.engine.set(now, key, value)
+    }
+
+    /// Leaves the cluster in an orderly way.
+    pub fn leave(&mut self, now: Instant, code: u8, out: &mut impl Out) {
+        self.engine.leave(now, code, &mut route::EngineOut { errands: &mut self.errands, out });
+        self.run_errands(now, out);
+    }
+}
+
+impl<E: Engine> Machine for Node<E> {
+    type Input<'a> = Input<'a>;
+    type Output<'a> = Output<'a>;
+
+    fn handle<S>(&mut self, now: Instant, input: Input<'_>, out: &mut S)
+    where
+        S: for<'a> Sink<Output<'a>>,
+    {
+        match input {
+            Input::Arrived { from, bytes, attached } => {
+                self.tell_link(now, link::Input::Arrived { from, bytes, attached }, out);
+            }
+            Input::Completed { ticket, result } => self.tell_link(now, link::Input::Completed { ticket, result }, out),
+            Input::Refused { addr, code } => self.tell_link(now, link::Input::Refused { addr, code }, out),
+            Input::Wired { addr } => self.tell_engine(now, crate::member::Input::Wired { addr }, out),
+            Input::Tripped { addr } => self.tell_engine(now, crate::member::Input::Tripped { addr }, out),
+        }
+        self.run_errands(now, out);
+    }
+
+    fn expire<S>(&mut self, now: Instant, out: &mut S)
+    where
+        S: for<'a> Sink<Output<'a>>,
+    {
+        if self.engine.deadline() <= now {
+            self.engine.expire(now, &mut route::EngineOut { errands: &mut self.errands, out });
+            self.run_errands(now, out);
+        }
+        while let Some(i) = self.parting.iter().position(|p| p.0 <= now) {
+            let (_, node) = self.parting.swap_remove(i);
+            // It may be gone already.
+            let _ = self.link.forget(node);
+        }
+        if self.link.deadline() <= now {
+            self.link.expire(now, &mut route::LinkOut { heard: &mut self.heard, out });
+            self.pass_on(now, out);
+            self.run_errands(now, out);
+        }
+    }
+
+    fn deadline(&self) -> Instant {
+        let parting = self.parting.iter().map(|p| p.0).fold(Instant::NEVER, Instant::min);
+        self.link.deadline().min(self.engine.deadline()).min(parting)
+    }
+
+    fn fingerprint(&self, print: &mut Fingerprint) {
+        self.link.fingerprint(print);
+        self.engine.fingerprint(print);
+        for &(at, node) in &self.parting {
+            print.instant(at);
+            print.add(&node);
+        }
+    }
+}

@@ -1,0 +1,265 @@
+//! Who hears whom: what the link hands on goes to the machine that cares, and what machines decide goes to the link.
+
+use super::{MEMBERSHIP, Node, Out, Output, PARTING};
+use crate::link::{self, states};
+use crate::member::{self, Engine, Message, Peer};
+use phalanx_core::{
+    Addr, Boot, Buf, Code, Endpoint, Group, Identity, Instant, Machine, NodeId, Payload, Sink, Snapshot,
+};
+use std::sync::Arc;
+
+/// Something the link said, kept until the link can be asked about its peer.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(super) enum Heard {
+    Datagram { from: NodeId, group: bool, bytes: Buf },
+    Message { from: NodeId, bytes: Owned },
+    Up { node: NodeId, identity: Identity, boot: Boot },
+    Down { node: NodeId, code: Code },
+    Refused { node: NodeId },
+    Closed { node: NodeId },
+}
+
+/// A message that is kept.
+#[derive(Clone, Debug)]
+pub(super) enum Owned {
+    Bytes(Buf),
+    Snapshot(Arc<dyn Snapshot>),
+}
+
+impl PartialEq for Owned {
+    fn eq(&self, other: &Self) -> bool {
+        match (self, other) {
+            (Self::Bytes(a), Self::Bytes(b)) => a == b,
+            (Self::Snapshot(a), Self::Snapshot(b)) => Arc::ptr_eq(a, b),
+            _ => false,
+        }
+    }
+}
+
+impl Eq for Owned {}
+
+/// Something the engine wants done.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(super) enum Errand {
+    Datagram { to: Addr, bytes: Buf },
+    Cast { group: Group, bytes: Buf },
+    Message { to: Addr, message: Owned },
+    Release { addr: Addr },
+}
+
+/// The link's decisions.
+pub(super) struct LinkOut<'n, S> {
+    pub(super) heard: &'n mut Vec<Heard>,
+    pub(super) out: &'n mut S,
+}
+
+impl<'o, S: Out> Sink<link::Output<'o>> for LinkOut<'_, S> {
+    fn push(&mut self, output: link::Output<'o>) {
+        match output {
+            link::Output::Transmit { to, packet, ticket, answer } => {
+                self.out.push(Output::Transmit { to, packet, ticket, answer });
+            }
+            link::Output::Datagram { from, to: MEMBERSHIP, group, payload } => {
+                self.heard.push(Heard::Datagram { from: from.node, group, bytes: Buf::copy_of(payload) });
+            }
+            link::Output::Message { from, to: MEMBERSHIP, payload } => {
+                let bytes = match payload {
+                    Payload::Bytes(bytes) => Owned::Bytes(Buf::copy_of(bytes)),
+                    Payload::Snapshot(snapshot) => Owned::Snapshot(Arc::clone(snapshot)),
+                };
+                self.heard.push(Heard::Message { from: from.node, bytes });
+            }
+            link::Output::Up { node, identity, boot } => {
+                self.out.push(Output::Reached(states::SESSION_UP));
+                self.heard.push(Heard::Up { node, identity, boot });
+            }
+            link::Output::Down { node, code, .. } => {
+                self.out.push(Output::Reached(states::SESSION_DOWN));
+                self.heard.push(Heard::Down { node, code });
+            }
+            link::Output::Refused { node, .. } => self.heard.push(Heard::Refused { node }),
+            link::Output::Closed { node } => self.heard.push(Heard::Closed { node }),
+            // Nobody listens there yet.
+            link::Output::Datagram { .. }
+            | link::Output::Message { .. }
+            | link::Output::Managed { .. }
+            | link::Output::Writable { .. }
+            | link::Output::Undelivered { .. }
+            | link::Output::Gap { .. } => {}
+        }
+    }
+}
+
+/// The engine's decisions.
+pub(super) struct EngineOut<'n, S> {
+    pub(super) errands: &'n mut Vec<Errand>,
+    pub(super) out: &'n mut S,
+}
+
+impl<'o, S: Out> Sink<member::Output<'o>> for EngineOut<'_, S> {
+    fn push(&mut self, output: member::Output<'o>) {
+        match output {
+            member::Output::Datagram { to, bytes } => {
+                self.errands.push(Errand::Datagram { to, bytes: Buf::copy_of(bytes) });
+            }
+            member::Output::Cast { group, bytes } => {
+                self.errands.push(Errand::Cast { group, bytes: Buf::copy_of(bytes) });
+            }
+            member::Output::Message { to, message } => {
+                let message = match message {
+                    Message::Bytes(bytes) => Owned::Bytes(Buf::copy_of(bytes)),
+                    Message::Snapshot(snapshot) => Owned::Snapshot(Arc::clone(snapshot)),
+                };
+                self.errands.push(Errand::Message { to, message });
+            }
+            member::Output::Release { addr } => self.errands.push(Errand::Release { addr }),
+            member::Output::Wire { to } => self.out.push(Output::Wire { to }),
+            member::Output::Unwire { to } => self.out.push(Output::Unwire { to }),
+            member::Output::Hear { group } => self.out.push(Output::Hear { group }),
+            member::Output::Event(event) => self.out.push(Output::Event(event)),
+        }
+    }
+}
+
+impl<E: Engine> Node<E> {
+    pub(super) fn tell_link(&mut self, now: Instant, input: link::Input<'_>, out: &mut impl Out) {
+        self.link.handle(now, input, &mut LinkOut { heard: &mut self.heard, out });
+        self.pass_on(now, out);
+    }
+
+    pub(super) fn tell_engine(&mut self, now: Instant, input: member::Input<'_>, out: &mut impl Out) {
+        self.engine.handle(now, input, &mut EngineOut { errands: &mut self.errands, out });
+    }
+
+    /// What the link handed on goes to the engine.
+    pub(super) fn pass_on(&mut self, now: Instant, out: &mut impl Out) {
+        if self.heard.is_empty() {
+            return;
+        }
+        let mut heard = std::mem::take(&mut self.heard);
+        for heard in heard.drain(..) {
+            self.on_heard(now, heard, out);
+        }
+        self.heard = heard;
+    }
+
+    fn on_heard(&mut self, now: Instant, heard: Heard, out: &mut impl Out) {
+        use member::Input;
+        match heard {
+            Heard::Datagram { from, group, bytes } => {
+                if let Some(from) = self.peer(from) {
+                    self.tell_engine(now, Input::Datagram { from, group, bytes: bytes.bytes() }, out);
+                }
+            }
+            Heard::Message { from, bytes } => {
+                let Some(from) = self.peer(from) else { return };
+                let payload = match &bytes {
+                    Owned::Bytes(bytes) => Payload::Bytes(bytes.bytes()),
+                    Owned::Snapshot(snapshot) => Payload::Snapshot(snapshot),
+                };
+                self.tell_engine(now, Input::Message { from, payload }, out);
+            }
+            Heard::Up { node, identity, boot } => {
+                if let Some((addr, _)) = self.link.whereabouts(node) {
+                    self.tell_engine(now, Input::Up { peer: Peer { addr, identity, boot } }, out);
+                }
+            }
+            Heard::Down { node, code } => {
+                if let Some((addr, _)) = self.link.whereabouts(node) {
+                    self.tell_engine(now, Input::Down { addr, code }, out);
+                }
+            }
+            Heard::Refused { node } => {
+                if let Some((addr, _)) = self.link.whereabouts(node) {
+                    self.tell_engine(now, Input::Refused { addr }, out);
+                }
+            }
+            Heard::Closed { node } => self.on_closed(node),
+        }
+    }
+
+    /// A peer whose session is proved.
+    fn peer(&self, node: NodeId) -> Option<Peer> {
+        let (addr, who) = self.link.whereabouts(node)?;
+        let (identity, boot) = who?;
+        Some(Peer { addr, identity, boot })
+    }
+
+    /// Both sides are done with each other.
+    fn on_closed(&mut self, node: NodeId) {
+        if let Some(i) = self.parting.iter().position(|p| p.1 == node) {
+            self.parting.swap_remove(i);
+            let _ = self.link.forget(node);
+        }
+    }
+
+    /// What machines decided goes to the link, which sends when it next expires.
+    pub(super) fn run_errands(&mut self, now: Instant, out: &mut impl Out) {
+        // Errands may lead to others: a peer that cannot take a message is down.
+        while !self.errands.is_empty() {
+            let mut errands = std::mem::take(&mut self.errands);
+            for errand in errands.drain(..) {
+                self.run(now, errand, out);
+            }
+            if self.errands.is_empty() {
+                self.errands = errands;
+                return;
+            }
+        }
+    }
+
+    fn run(&mut self, now: Instant, errand: Errand, out: &mut impl Out) {
+        match errand {
+            Errand::Datagram { to, bytes } => {
+                if let Ok(node) = self.reach(to) {
+                    let to = Endpoint { node, port: MEMBERSHIP };
+                    // Datagrams may be lost, and so may this one.
+                    let _ = self.link.send(now, MEMBERSHIP, to, bytes.bytes(), &mut LinkOut { heard: &mut self.heard, out });
+                }
+            }
+            Errand::Cast { group, bytes } => self.cast(group, &bytes, out),
+            Errand::Message { to, message } => {
+                let sent = self.reach(to).and_then(|node| {
+                    let to = Endpoint { node, port: MEMBERSHIP };
+                    match &message {
+                        Owned::Bytes(bytes) => self.link.send_reliable(now, MEMBERSHIP, to, bytes.bytes()),
+                        Owned::Snapshot(snapshot) => self.link.send_snapshot(now, MEMBERSHIP, to, snapshot),
+                    }
+                });
+                if let Err(code) = sent {
+                    self.tell_engine(now, member::Input::Down { addr: to, code }, out);
+                }
+            }
+            Errand::Release { addr } => self.part_with(now, addr),
+        }
+    }
+
+    fn cast(&mut self, group: Group, bytes: &Buf, out: &mut impl Out) {
+        // As other datagrams.
+        let mut out = LinkOut { heard: &mut self.heard, out };
+        let _ = self.link.send_group(MEMBERSHIP, group, MEMBERSHIP, bytes.bytes(), &mut out);
+    }
+
+    /// The link's number for an address, which is needed from now on.
+    fn reach(&mut self, addr: Addr) -> Result<NodeId, Code> {
+        let node = self.link.peer(addr, self.largest.into())?;
+        let Some(i) = self.parting.iter().position(|p| p.1 == node) else { return Ok(node) };
+        // Reliable traffic was ended: it begins anew.
+        self.parting.swap_remove(i);
+        self.link.forget(node)?;
+        self.link.peer(addr, self.largest.into())
+    }
+
+    /// Nobody needs this peer any more: what was sent may still arrive.
+    fn part_with(&mut self, now: Instant, addr: Addr) {
+        let Some(node) = self.link.find(addr) else { return };
+        if self.parting.iter().any(|p| p.1 == node) {
+            return;
+        }
+        if self.peer(node).is_none() || self.link.close(now, node).is_err() {
+            let _ = self.link.forget(node);
+            return;
+        }
+        self.parting.push((now + PARTING, node));
+    }
+}

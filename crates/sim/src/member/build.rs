@@ -1,0 +1,138 @@
+//! Clusters of members: zones of equal size, one roster for each, a few seeds in each.
+
+use super::Member;
+use crate::network::NetworkError;
+use crate::sim::{Birth, Setup, Sim};
+use phalanx_core::rng::mix;
+use phalanx_core::{Addr, Boot, Instant, Rng};
+use phalanx_protocol::link::seal::KeyRing;
+use phalanx_protocol::link::sign::Signer;
+use phalanx_protocol::link::{self, Link};
+use phalanx_protocol::member::{Card, Engine, Frozen, Name, Roster};
+use phalanx_protocol::node::Node;
+use phalanx_protocol::zone::{self, Zone};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+/// How members are built.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// Members of each zone; the last one may be smaller.
+    pub zone: u32,
+    /// The first so many members of a zone are everybody's bootstrap set.
+    pub seeds: u32,
+    /// The parameters of zones.
+    pub profile: zone::Config,
+    /// The links' limits.
+    pub link: link::Config,
+    /// The largest datagram.
+    pub largest: u16,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self {
+            zone: u32::MAX,
+            seeds: 8,
+            profile: zone::Config::lan(),
+            link: link::Config::default(),
+            largest: link::LARGEST_DATAGRAM,
+        }
+    }
+}
+
+/// What all members of a run share.
+pub(super) struct Shared {
+    seed: u64,
+    zone: u32,
+    config: Arc<link::Config>,
+    profile: Arc<zone::Config>,
+    ring: Arc<KeyRing>,
+    largest: u16,
+    rosters: Vec<Arc<Frozen>>,
+    seeds: Vec<Arc<[Addr]>>,
+    telling: AtomicBool,
+}
+
+impl Shared {
+    pub(super) fn is_telling(&self) -> bool {
+        self.telling.load(Ordering::Relaxed)
+    }
+
+    fn signer(&self, node: u32) -> Signer {
+        signer(self.seed, node)
+    }
+
+    fn card(&self, node: u32) -> Card {
+        card(self.seed, node)
+    }
+}
+
+fn signer(seed: u64, node: u32) -> Signer {
+    Signer::fake(mix(seed ^ mix(u64::from(node) + 1)))
+}
+
+fn card(seed: u64, node: u32) -> Card {
+    let name = Name::new(&format!("n{node}")).expect("a letter and digits");
+    Card { identity: signer(seed, node).identity(), addr: Addr::Local(node), name }
+}
+
+/// A switch for what members tell: at boot each of them sees all others join, and nobody needs to hear that.
+#[derive(Clone)]
+pub struct Telling(Arc<Shared>);
+
+impl Telling {
+    /// Members tell what they see, from now on, or no more.
+    pub fn set(&self, on: bool) {
+        self.0.telling.store(on, Ordering::Relaxed);
+    }
+}
+
+/// A cluster of zones.
+///
+/// # Errors
+/// When setup makes no sense.
+pub fn build(setup: &Setup, options: &Options) -> Result<(Sim<Member<Zone>>, Telling), NetworkError> {
+    build_with(setup, options, |shared, birth| {
+        let zone = birth.node / shared.zone;
+        let roster = Roster::new(Arc::clone(&shared.rosters[zone as usize]), shared.profile.members);
+        let rng = Rng::new(birth.rng.u64(), 1);
+        let card = shared.card(birth.node);
+        let seeds = &shared.seeds[zone as usize];
+        Zone::new(&shared.profile, roster, &card, birth.boot.into(), seeds, rng, birth.now)
+    })
+}
+
+fn build_with<E: Engine + Send + 'static>(
+    setup: &Setup,
+    options: &Options,
+    engine: impl Fn(&Shared, &mut Birth<'_>) -> E + Send + Sync + 'static,
+) -> Result<(Sim<Member<E>>, Telling), NetworkError> {
+    let zone = options.zone.min(setup.nodes);
+    let zones = setup.nodes.div_ceil(zone.max(1));
+    let nodes = |z: u32| z * zone..((z + 1) * zone).min(setup.nodes);
+    let mut config = options.link.clone();
+    config.rcl.by_reference = options.profile.by_reference;
+    let shared = Arc::new(Shared {
+        seed: setup.seed,
+        zone,
+        config: Arc::new(config),
+        profile: Arc::new(options.profile.clone()),
+        ring: Arc::new(KeyRing::fake(1, setup.seed)),
+        largest: options.largest,
+        rosters: (0..zones).map(|z| Arc::new(Frozen::new(nodes(z).map(|n| (card(setup.seed, n), 1))))).collect(),
+        seeds: (0..zones).map(|z| nodes(z).take(options.seeds as usize).map(Addr::Local).collect()).collect(),
+        telling: AtomicBool::new(false),
+    });
+    let telling = Telling(Arc::clone(&shared));
+    let sim = Sim::new(setup, move |mut birth| {
+        let mut boot = Boot::default();
+        birth.rng.fill(&mut boot.0);
+        let (config, ring) = (Arc::clone(&shared.config), Arc::clone(&shared.ring));
+        let link = Link::new(config, ring, shared.signer(birth.node), boot, birth.rng.u64());
+        let engine = engine(&shared, &mut birth);
+        Member { node: Node::new(link, engine, shared.largest), shared: Arc::clone(&shared) }
+    })?;
+    debug_assert_eq!(sim.now(), Instant::ZERO);
+    Ok((sim, telling))
+}

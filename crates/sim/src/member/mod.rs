@@ -1,0 +1,200 @@
+//! Members: the process that runs a whole node in the simulator, link and membership engine, as a daemon does.
+//!
+//! [`build`] makes a cluster of them: zones of equal size, each with a shared roster, and a few seeds in each. What each
+//! member sees of its zone is told as [`Note`]s, once [`Watching`] is switched on.
+//!
+//! | file | idea |
+//! |---|---|
+//! | `build` | clusters of members |
+//! | `watch` | what a run is asked about: boot, views, who knows what when |
+
+mod build;
+mod watch;
+
+pub use build::{Options, build};
+pub use watch::{Boot, all_views_full, boot, last_known};
+
+use crate::process::{Ctx, Process, StreamEvent};
+use build::Shared;
+use phalanx_core::{Addr, Buf, Code, Instant, Machine, Sink};
+use phalanx_fault::Rule;
+use phalanx_protocol::member::{Engine, Event, Slot, Version, Why};
+use phalanx_protocol::node::{Input, Node, Output};
+use std::sync::Arc;
+
+/// Rounds of expiry in one call, as in the daemon.
+const ROUNDS: usize = 4;
+
+/// What members say.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Note {
+    /// A member is there.
+    Joined {
+        /// The node that it runs on.
+        node: u32,
+        /// In which version.
+        version: Version,
+    },
+    /// A member is gone.
+    Left {
+        /// The node that it ran on.
+        node: u32,
+        /// The version that is gone.
+        version: Version,
+        /// Why.
+        why: Why,
+    },
+}
+
+/// What members are asked to do.
+#[derive(Clone, Debug)]
+pub enum Command {
+    /// The link's `plain` injector gets a rule.
+    Plain(Box<Rule>),
+    /// Leave in an orderly way, with this exit code.
+    Leave(u8),
+    /// Write an attribute.
+    Set(String, Option<Vec<u8>>),
+}
+
+/// A node that runs link and engine.
+pub struct Member<E> {
+    node: Node<E>,
+    shared: Arc<Shared>,
+}
+
+impl<E: Engine> Member<E> {
+    /// The engine, to be looked at.
+    #[must_use]
+    pub fn engine(&self) -> &E {
+        self.node.engine()
+    }
+
+    /// The node, to be looked at.
+    #[must_use]
+    pub fn node(&self) -> &Node<E> {
+        &self.node
+    }
+
+    /// The node that a member of ours runs on.
+    #[must_use]
+    pub fn whereabouts(&self, member: Slot) -> Option<u32> {
+        whereabouts(self.engine(), member)
+    }
+}
+
+fn whereabouts<E: Engine>(engine: &E, member: Slot) -> Option<u32> {
+    match engine.card(member)?.addr {
+        Addr::Local(node) => Some(node),
+        Addr::Ip(_) | Addr::Group(_) => None,
+    }
+}
+
+/// The sink of one call of the node.
+struct Outlet<'a, 'n, E: Engine + Send> {
+    /// Slots in a shared roster are nodes behind the first of their zone.
+    told: &'a mut Vec<Told>,
+    telling: bool,
+    net: &'a mut Ctx<'n, Member<E>>,
+}
+
+/// A change, with the engine's number for the member.
+enum Told {
+    Joined(Slot, Version),
+    Left(Slot, Version, Why),
+}
+
+impl<'o, E: Engine + Send> Sink<Output<'o>> for Outlet<'_, '_, E> {
+    fn push(&mut self, output: Output<'o>) {
+        match output {
+            Output::Transmit { to, packet, .. } => self.net.send(to, packet),
+            Output::Wire { to } => self.net.open_stream(to),
+            Output::Unwire { to } => self.net.close_stream(to),
+            Output::Hear { group } => self.net.join_group(group),
+            Output::Reached(state) => self.net.reached(state),
+            Output::Event(Event::Joined { member, version }) if self.telling => {
+                self.told.push(Told::Joined(member, version));
+            }
+            Output::Event(Event::Left { member, version, why }) if self.telling => {
+                self.told.push(Told::Left(member, version, why));
+            }
+            Output::Event(_) => {}
+        }
+    }
+}
+
+impl<E: Engine + Send> Member<E> {
+    fn tell(&mut self, now: Instant, input: Input<'_>, net: &mut Ctx<'_, Self>) {
+        let (mut told, telling) = (Vec::new(), self.shared.is_telling());
+        self.node.handle(now, input, &mut Outlet { told: &mut told, telling, net });
+        self.act(now, told, net);
+    }
+
+    /// Lets the node do what is due, and says what changed.
+    fn act(&mut self, now: Instant, mut told: Vec<Told>, net: &mut Ctx<'_, Self>) {
+        let telling = self.shared.is_telling();
+        for _ in 0..ROUNDS {
+            if self.node.deadline() > now {
+                break;
+            }
+            self.node.expire(now, &mut Outlet { told: &mut told, telling, net });
+        }
+        for told in told {
+            let note = match told {
+                Told::Joined(member, version) => {
+                    self.whereabouts(member).map(|node| Note::Joined { node, version })
+                }
+                Told::Left(member, version, why) => {
+                    self.whereabouts(member).map(|node| Note::Left { node, version, why })
+                }
+            };
+            note.into_iter().for_each(|note| net.note(note));
+        }
+    }
+}
+
+impl<E: Engine + Send> Process for Member<E> {
+    type Command = Command;
+    type Note = Note;
+
+    fn start(&mut self, now: Instant, net: &mut Ctx<'_, Self>) {
+        self.act(now, Vec::new(), net);
+    }
+
+    fn arrived(&mut self, now: Instant, from: Addr, mut packet: Buf, net: &mut Ctx<'_, Self>) {
+        let (bytes, attached) = packet.parts_mut();
+        self.tell(now, Input::Arrived { from, bytes, attached }, net);
+    }
+
+    fn expire(&mut self, now: Instant, net: &mut Ctx<'_, Self>) {
+        self.act(now, Vec::new(), net);
+    }
+
+    fn deadline(&self) -> Instant {
+        self.node.deadline()
+    }
+
+    fn stream(&mut self, now: Instant, addr: Addr, event: StreamEvent, net: &mut Ctx<'_, Self>) {
+        let input = match event {
+            StreamEvent::Opened => Input::Wired { addr },
+            StreamEvent::Refused | StreamEvent::Closed | StreamEvent::Reset => Input::Tripped { addr },
+        };
+        self.tell(now, input, net);
+    }
+
+    fn refused(&mut self, now: Instant, addr: Addr, net: &mut Ctx<'_, Self>) {
+        self.tell(now, Input::Refused { addr, code: Code::Unreachable }, net);
+    }
+
+    fn command(&mut self, now: Instant, command: Command, net: &mut Ctx<'_, Self>) {
+        let (mut told, telling) = (Vec::new(), self.shared.is_telling());
+        match command {
+            // One that the injector refuses is a mistake of the scenario, and shows as a fault that does nothing.
+            Command::Plain(rule) => _ = self.node.link_mut().tap().add(now, *rule),
+            Command::Leave(code) => self.node.leave(now, code, &mut Outlet { told: &mut told, telling, net }),
+            // A refused write changes nothing, and nobody waits for it.
+            Command::Set(key, value) => _ = self.node.set(now, &key, value.as_deref()),
+        }
+        self.act(now, told, net);
+    }
+}
