@@ -286,9 +286,9 @@ impl Engine for Zone {
         }
         self.book.leave(now, code, &self.roster);
         self.send_news(now, out);
-        let all: Vec<Slot> = self.neighbours.iter().map(|n| n.slot).collect();
-        for slot in all {
-            self.drop_neighbour(now, slot, out);
+        // Wires are closed by those who read that: one that breaks before would alarm them.
+        for neighbour in std::mem::take(&mut self.neighbours).iter() {
+            out.push(Output::Release { addr: neighbour.addr });
         }
         self.next_at = Instant::NEVER;
     }

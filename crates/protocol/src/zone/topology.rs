@@ -119,6 +119,7 @@ impl Zone {
         if neighbour.random {
             self.refusals = 0;
         }
+        // A tripwire for each link, held by whoever asked for the link.
         if tripwires && !neighbour.wired {
             neighbour.wired = true;
             out.push(Output::Wire { to: neighbour.addr });
@@ -146,7 +147,11 @@ impl Zone {
         let addr = neighbour.addr;
         let part = self.parcel(LetterKind::Disconnect, flags, false);
         self.send(addr, part, out);
-        self.drop_unwanted(now, slot, out);
+        if self.neighbours.of(slot).is_some_and(|n| !n.is_wanted()) {
+            // The other side closes the wire, when it has read this: a wire that breaks before would alarm it.
+            self.neighbours.remove(slot);
+            out.push(Output::Release { addr });
+        }
     }
 
     pub(super) fn on_disconnect(&mut self, now: Instant, sender: Slot, flags: u16, out: &mut impl Out) {
