@@ -11,11 +11,11 @@ fn main() {
     let crashes: u32 = args[5].parse().unwrap();
     let network = Network { latency: Latency::Fixed { us: 500.0 }, ..Network::default() };
     let setup = Setup { nodes, seed, network, threads: 1, ..Setup::default() };
-    let options = Options { profile: zone::Config { by_reference, ..profile }, ..Options::default() };
+    let options = Options { profile, by_reference, ..Options::default() };
     let wall = std::time::Instant::now();
     let (mut sim, telling) = member::build(&setup, &options).unwrap();
     let boot = member::boot(&mut sim, nodes as usize, Duration::from_millis(10), Duration::from_secs(20));
-    println!("boot {boot:?} wall {:?} events {} MB {}", wall.elapsed(), sim.stats().events, sim.stats().bytes / 1_000_000);
+    println!("trace {:x}", sim.trace()); println!("boot {boot:?} wall {:?} events {} MB {}", wall.elapsed(), sim.stats().events, sim.stats().bytes / 1_000_000);
     sim.run_for(Duration::from_secs(5));
     let bytes: u64 = (0..nodes).map(|n| sim.bytes(n).0).sum();
     sim.run_for(Duration::from_secs(60));

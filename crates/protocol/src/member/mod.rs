@@ -109,8 +109,8 @@ pub enum Output<'a> {
     Message {
         /// Where to.
         to: Addr,
-        /// What it says.
-        message: Message<'a>,
+        /// What it says. On real networks it is encoded, in very large simulated runs it travels as it is.
+        message: &'a Arc<dyn Snapshot>,
     },
     /// Hold an idle stream to this peer, and say when it breaks.
     Wire {
@@ -129,15 +129,6 @@ pub enum Output<'a> {
     },
     /// Membership changed.
     Event(Event<'a>),
-}
-
-/// A reliable message to be sent.
-#[derive(Clone, Copy, Debug)]
-pub enum Message<'a> {
-    /// Its bytes.
-    Bytes(&'a [u8]),
-    /// By reference, for very large simulated runs.
-    Snapshot(&'a Arc<dyn Snapshot>),
 }
 
 /// What changed, as everybody above an engine hears it.

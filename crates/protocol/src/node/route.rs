@@ -2,7 +2,7 @@
 
 use super::{MEMBERSHIP, Node, Out, Output, PARTING};
 use crate::link::{self, states};
-use crate::member::{self, Engine, Message, Peer};
+use crate::member::{self, Engine, Peer};
 use phalanx_core::{
     Addr, Boot, Buf, Code, Endpoint, Group, Identity, Instant, Machine, NodeId, Payload, Sink, Snapshot,
 };
@@ -20,30 +20,30 @@ pub(super) enum Heard {
 }
 
 /// A message that is kept.
-#[derive(Clone, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) enum Owned {
     Bytes(Buf),
-    Snapshot(Arc<dyn Snapshot>),
+    Snapshot(Letter),
 }
 
-impl PartialEq for Owned {
+/// A message by reference.
+#[derive(Clone, Debug)]
+pub(super) struct Letter(Arc<dyn Snapshot>);
+
+impl PartialEq for Letter {
     fn eq(&self, other: &Self) -> bool {
-        match (self, other) {
-            (Self::Bytes(a), Self::Bytes(b)) => a == b,
-            (Self::Snapshot(a), Self::Snapshot(b)) => Arc::ptr_eq(a, b),
-            _ => false,
-        }
+        Arc::ptr_eq(&self.0, &other.0)
     }
 }
 
-impl Eq for Owned {}
+impl Eq for Letter {}
 
 /// Something the engine wants done.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) enum Errand {
     Datagram { to: Addr, bytes: Buf },
     Cast { group: Group, bytes: Buf },
-    Message { to: Addr, message: Owned },
+    Message { to: Addr, message: Letter },
     Release { addr: Addr },
 }
 
@@ -65,7 +65,7 @@ impl<'o, S: Out> Sink<link::Output<'o>> for LinkOut<'_, S> {
             link::Output::Message { from, to: MEMBERSHIP, payload } => {
                 let bytes = match payload {
                     Payload::Bytes(bytes) => Owned::Bytes(Buf::copy_of(bytes)),
-                    Payload::Snapshot(snapshot) => Owned::Snapshot(Arc::clone(snapshot)),
+                    Payload::Snapshot(snapshot) => Owned::Snapshot(Letter(Arc::clone(snapshot))),
                 };
                 self.heard.push(Heard::Message { from: from.node, bytes });
             }
@@ -106,11 +106,7 @@ impl<'o, S: Out> Sink<member::Output<'o>> for EngineOut<'_, S> {
                 self.errands.push(Errand::Cast { group, bytes: Buf::copy_of(bytes) });
             }
             member::Output::Message { to, message } => {
-                let message = match message {
-                    Message::Bytes(bytes) => Owned::Bytes(Buf::copy_of(bytes)),
-                    Message::Snapshot(snapshot) => Owned::Snapshot(Arc::clone(snapshot)),
-                };
-                self.errands.push(Errand::Message { to, message });
+                self.errands.push(Errand::Message { to, message: Letter(Arc::clone(message)) });
             }
             member::Output::Release { addr } => self.errands.push(Errand::Release { addr }),
             member::Output::Wire { to } => self.out.push(Output::Wire { to }),
@@ -155,7 +151,7 @@ impl<E: Engine> Node<E> {
                 let Some(from) = self.peer(from) else { return };
                 let payload = match &bytes {
                     Owned::Bytes(bytes) => Payload::Bytes(bytes.bytes()),
-                    Owned::Snapshot(snapshot) => Payload::Snapshot(snapshot),
+                    Owned::Snapshot(letter) => Payload::Snapshot(&letter.0),
                 };
                 self.tell_engine(now, Input::Message { from, payload }, out);
             }
@@ -221,10 +217,7 @@ impl<E: Engine> Node<E> {
             Errand::Message { to, message } => {
                 let sent = self.reach(to).and_then(|node| {
                     let to = Endpoint { node, port: MEMBERSHIP };
-                    match &message {
-                        Owned::Bytes(bytes) => self.link.send_reliable(now, MEMBERSHIP, to, bytes.bytes()),
-                        Owned::Snapshot(snapshot) => self.link.send_snapshot(now, MEMBERSHIP, to, snapshot),
-                    }
+                    self.link.send_snapshot(now, MEMBERSHIP, to, &message.0)
                 });
                 if let Err(code) = sent {
                     self.tell_engine(now, member::Input::Down { addr: to, code }, out);

@@ -45,8 +45,6 @@ pub struct Config {
     pub history: usize,
     /// Members that a roster may hold, removed ones included.
     pub members: usize,
-    /// Simulated networks only: letters travel by reference.
-    pub by_reference: bool,
 }
 
 const fn ms(n: u64) -> Duration {
@@ -77,7 +75,6 @@ impl Config {
             history_age: Duration::from_secs(600),
             history: 4096,
             members: 65_536,
-            by_reference: false,
         }
     }
 

@@ -5,7 +5,7 @@
 
 use super::Zone;
 use super::letter::{Alive, Parcel};
-use crate::member::{Card, Message, Name, Out, Output, Peer, Slot, Version};
+use crate::member::{Card, Name, Out, Output, Peer, Slot, Version};
 use phalanx_core::{Addr, Instant, Payload, Snapshot};
 use phalanx_wire::member::Member;
 use phalanx_wire::zone::{Letter, LetterKind, Note, flag};
@@ -193,24 +193,14 @@ impl Zone {
         parcel
     }
 
-    pub(super) fn send(&mut self, to: Addr, parcel: Parcel, out: &mut impl Out) {
+    pub(super) fn send(&self, to: Addr, parcel: Parcel, out: &mut impl Out) {
         self.send_all(&[to], parcel, out);
     }
 
-    fn send_all(&mut self, to: &[Addr], parcel: Parcel, out: &mut impl Out) {
-        if self.config.by_reference && self.roster.shared().is_some() {
-            let snapshot: Arc<dyn Snapshot> = Arc::new(parcel);
-            for &to in to {
-                out.push(Output::Message { to, message: Message::Snapshot(&snapshot) });
-            }
-        } else {
-            let mut bytes = std::mem::take(&mut self.scratch);
-            parcel.write(&mut bytes);
-            for &to in to {
-                out.push(Output::Message { to, message: Message::Bytes(&bytes) });
-            }
-            bytes.clear();
-            self.scratch = bytes;
+    fn send_all(&self, to: &[Addr], parcel: Parcel, out: &mut impl Out) {
+        let snapshot: Arc<dyn Snapshot> = Arc::new(parcel);
+        for &to in to {
+            out.push(Output::Message { to, message: &snapshot });
         }
     }
 

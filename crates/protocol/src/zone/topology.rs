@@ -28,7 +28,7 @@ impl Zone {
         let passed: Vec<Slot> =
             self.neighbours.iter().filter(|n| n.ahead && !wanted.contains(&n.slot)).map(|n| n.slot).collect();
         for slot in passed {
-            self.part(now, slot, flag::RING, out);
+            self.part(slot, flag::RING, out);
         }
         for slot in wanted {
             if self.neighbours.of(slot).is_none_or(|n| !n.ahead) {
@@ -137,7 +137,7 @@ impl Zone {
     }
 
     /// Tells a neighbour that we are neighbours no more, on the ring or by chance.
-    fn part(&mut self, now: Instant, slot: Slot, flags: u16, out: &mut impl Out) {
+    fn part(&mut self, slot: Slot, flags: u16, out: &mut impl Out) {
         let Some(neighbour) = self.neighbours.of(slot) else { return };
         if flags & flag::RING != 0 {
             neighbour.ahead = false;

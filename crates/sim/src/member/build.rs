@@ -25,6 +25,8 @@ pub struct Options {
     pub profile: zone::Config,
     /// The links' limits.
     pub link: link::Config,
+    /// Letters travel by reference. The run is the same; only its speed changes.
+    pub by_reference: bool,
     /// The largest datagram.
     pub largest: u16,
 }
@@ -36,6 +38,7 @@ impl Default for Options {
             seeds: 8,
             profile: zone::Config::lan(),
             link: link::Config::default(),
+            by_reference: false,
             largest: link::LARGEST_DATAGRAM,
         }
     }
@@ -112,7 +115,7 @@ fn build_with<E: Engine + Send + 'static>(
     let zones = setup.nodes.div_ceil(zone.max(1));
     let nodes = |z: u32| z * zone..((z + 1) * zone).min(setup.nodes);
     let mut config = options.link.clone();
-    config.rcl.by_reference = options.profile.by_reference;
+    config.rcl.by_reference = options.by_reference;
     let shared = Arc::new(Shared {
         seed: setup.seed,
         zone,
