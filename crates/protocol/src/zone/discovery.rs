@@ -10,13 +10,10 @@ use super::Zone;
 use crate::member::{Engine, Out, Output, Slot};
 use phalanx_core::{Addr, Duration, Fingerprint, Instant};
 use phalanx_wire::zone::{LetterKind, flag};
-use std::collections::VecDeque;
 use std::sync::Arc;
 
 /// After so many questions at boot a member looks for neighbours among those it knows.
 const ROUNDS: u32 = 4;
-/// Who asked us keeps its link for so long, should it become a neighbour.
-const CONTACT: Duration = Duration::from_secs(2);
 /// The longest wait of a member that is alone.
 const LONELY: Duration = Duration::from_secs(1);
 
@@ -34,8 +31,6 @@ pub(super) struct Discovery {
     rounds: u32,
     /// Whom we asked last.
     asked: Option<Addr>,
-    /// Who asked us, or was asked, and until when its link is kept.
-    contacts: VecDeque<(Instant, Addr)>,
 }
 
 impl Discovery {
@@ -50,12 +45,11 @@ impl Discovery {
             settled: alone,
             rounds: 0,
             asked: None,
-            contacts: VecDeque::new(),
         }
     }
 
     pub(super) fn deadline(&self) -> Instant {
-        self.at.min(self.contacts.front().map_or(Instant::NEVER, |c| c.0))
+        self.at
     }
 
     /// True once this member knows what its bootstrap set knows: then it looks for neighbours.
@@ -66,25 +60,12 @@ impl Discovery {
     pub(super) fn fingerprint(&self, print: &mut Fingerprint) {
         print.instant(self.at);
         print.add(&(self.wait, self.settled, self.asked, &self.found));
-        for &(until, addr) in &self.contacts {
-            print.instant(until);
-            print.add(&addr);
-        }
     }
 }
 
 impl Zone {
-    /// Asks somebody, and lets go of those who asked us.
+    /// Asks somebody.
     pub(super) fn discover(&mut self, now: Instant, out: &mut impl Out) {
-        while let Some(&(until, addr)) = self.discovery.contacts.front()
-            && until <= now
-        {
-            self.discovery.contacts.pop_front();
-            self.release(addr, out);
-        }
-        if self.discovery.at > now {
-            return;
-        }
         self.book.prune(now, self.config.history_age, self.config.history, &mut self.roster, |s| {
             self.neighbours.contains(s)
         });
@@ -157,10 +138,11 @@ impl Zone {
         }
     }
 
-    pub(super) fn on_discover(&mut self, now: Instant, from: Addr, flags: u16, out: &mut impl Out) {
+    /// The answer ends the conversation: a seed that thousands ask at once must not hold links to them all.
+    pub(super) fn on_discover(&mut self, from: Addr, flags: u16, out: &mut impl Out) {
         let found = self.parcel(LetterKind::Found, flags & flag::BOOT, true);
         self.send(from, found, out);
-        self.discovery.contacts.push_back((now + CONTACT, from));
+        self.release(from, out);
     }
 
     pub(super) fn on_found(

@@ -169,7 +169,7 @@ impl Zone {
         out: &mut impl Out,
     ) {
         match kind {
-            LetterKind::Discover => self.on_discover(now, from.addr, flags, out),
+            LetterKind::Discover => self.on_discover(from.addr, flags, out),
             LetterKind::Found => self.on_found(now, from.addr, sender, members_before, out),
             LetterKind::Connect => self.on_connect(now, from.addr, sender, flags, out),
             LetterKind::Accept => self.on_accept(now, from.addr, sender, out),
