@@ -14,7 +14,9 @@
 //! | [`layer`] | the first byte inside the seal: which layer a packet is for; CL datagrams |
 //! | [`rcl`] | reliable messages: sequence numbers, acknowledgements, frames |
 //! | [`mml`] | management messages: kinds, numbers, signatures |
+//! | [`attribute`] | replication of attributes: digests, requests, pieces of maps |
 
+pub mod attribute;
 mod bytes;
 pub mod hello;
 pub mod layer;

@@ -1,3 +1,4 @@
 //! Zone membership.
 
+pub mod attributes;
 pub mod pace;
