@@ -16,7 +16,9 @@
 //! | [`mml`] | management messages: kinds, numbers, signatures |
 //! | [`member`] | a member of a cluster, as engines write it |
 //! | [`zone`] | zone membership: letters and notes |
+//! | [`attribute`] | replication of attributes: digests, requests, pieces of maps |
 
+pub mod attribute;
 mod bytes;
 pub mod hello;
 pub mod layer;

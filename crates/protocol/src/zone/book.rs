@@ -11,6 +11,7 @@
 //!   fire.
 
 use super::delta::Delta;
+use super::replicate::Change;
 use super::view::{Standing, View};
 use crate::member::{Event, Out, Output, Roster, Slot, Version, Why};
 use phalanx_core::{Duration, Fingerprint, Instant};
@@ -32,6 +33,8 @@ pub(super) struct Book {
     suspicions: BTreeMap<Slot, Vec<(Slot, Version)>>,
     /// What others have not heard from us yet.
     pub(super) delta: Delta,
+    /// Joins and leaves that those who keep something of each member have not heard of; nobody does while it is empty.
+    pub(super) changes: Vec<Change>,
     left: bool,
 }
 
@@ -41,7 +44,16 @@ impl Book {
         view.set(me, Standing::In(version), roster);
         let mut delta = Delta::default();
         delta.alive(me);
-        Self { me, version, view, history: BTreeMap::new(), suspicions: BTreeMap::new(), delta, left: false }
+        Self {
+            me,
+            version,
+            view,
+            history: BTreeMap::new(),
+            suspicions: BTreeMap::new(),
+            delta,
+            changes: Vec::new(),
+            left: false,
+        }
     }
 
     pub(super) fn version(&self) -> Version {
@@ -67,6 +79,7 @@ impl Book {
                 self.view.set(p, Standing::In(v), roster);
                 self.history.remove(&p);
                 self.delta.alive(p);
+                self.changes.push(Change::Joined(p));
                 out.push(Output::Event(Event::Joined { member: p, version: v }));
                 true
             }
@@ -80,6 +93,7 @@ impl Book {
                 }
                 self.view.set(p, Standing::In(v), roster);
                 if known.incarnation != v.incarnation {
+                    self.changes.extend([Change::Left(p), Change::Joined(p)]);
                     out.push(Output::Event(Event::Left { member: p, version: known, why: Why::Replaced }));
                     out.push(Output::Event(Event::Joined { member: p, version: v }));
                 }
@@ -160,6 +174,9 @@ impl Book {
     }
 
     fn remove(&mut self, now: Instant, p: Slot, v: Version, roster: &Roster) {
+        if self.view.contains(p) {
+            self.changes.push(Change::Left(p));
+        }
         self.view.set(p, Standing::Gone(v), roster);
         self.suspicions.remove(&p);
         self.history.insert(p, now);

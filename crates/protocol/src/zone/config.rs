@@ -1,5 +1,6 @@
 //! Profiles: how a zone watches, gathers and connects.
 
+use super::attributes;
 use super::pace::Paces;
 use phalanx_core::Duration;
 
@@ -115,6 +116,14 @@ impl Config {
     #[must_use]
     pub const fn local() -> Self {
         Self { beat: ms(500), patience: ms(700), silent: ms(200), ..Self::lan() }
+    }
+}
+
+impl Config {
+    /// How attributes are replicated: at the pace of other news.
+    #[must_use]
+    pub(super) const fn attributes(&self) -> attributes::Config {
+        attributes::Config { paces: self.paces, patience: self.connect }
     }
 }
 

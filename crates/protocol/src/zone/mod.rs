@@ -26,7 +26,9 @@
 //! | `neighbour` | what is kept of a neighbour |
 //! | `topology` | who becomes one |
 //! | `watch` | who is gone |
+//! | [`attributes`], `replicate` | what each member says of itself |
 
+pub mod attributes;
 mod book;
 mod config;
 mod delta;
@@ -35,18 +37,22 @@ mod letter;
 mod neighbour;
 pub mod pace;
 mod post;
+mod replicate;
 mod topology;
 mod view;
 mod watch;
 
 pub use config::Config;
+pub use replicate::MONITOR;
 
 use crate::member::{Card, Engine, Input, Out, Output, Roster, Slot, Version};
+use attributes::Attributes;
 use book::Book;
 use discovery::Discovery;
 use neighbour::Neighbours;
 use pace::Pace;
 use phalanx_core::{Addr, Code, Fingerprint, Instant, Machine, Rng, Sink};
+use replicate::Happening;
 use std::sync::Arc;
 use watch::Watch;
 
@@ -83,6 +89,7 @@ pub struct Zone {
     neighbours: Neighbours,
     discovery: Discovery,
     watch: Watch,
+    attributes: Attributes,
     /// When to look for neighbours.
     mend_at: Instant,
     /// Random neighbours that refused in a row.
@@ -128,6 +135,7 @@ impl Zone {
             neighbours: Neighbours::default(),
             discovery: Discovery::new(now, seeds, card.addr),
             watch,
+            attributes: Attributes::new(me, config.attributes()),
             mend_at: Instant::NEVER,
             refusals: 0,
             next_at: Instant::NEVER,
@@ -158,10 +166,12 @@ impl Zone {
 
     /// The view changed, or may have: neighbours that are gone are let go, news is sent in its time.
     fn settle(&mut self, now: Instant, out: &mut impl Out) {
-        let gone: Vec<Slot> =
-            self.neighbours.iter().map(|n| n.slot).filter(|&s| !self.book.view.contains(s)).collect();
+        let gone: Vec<Slot> = self.neighbours.iter().map(|n| n.slot).filter(|&s| !self.book.view.contains(s)).collect();
         for slot in gone {
             self.drop_neighbour(now, slot, out);
+        }
+        for change in std::mem::take(&mut self.book.changes) {
+            self.replicate(now, Happening::Changed(change), out);
         }
         if self.discovery.is_settled() && self.mend_at == Instant::NEVER {
             self.mend_at = now + self.config.mend;
@@ -174,8 +184,12 @@ impl Zone {
 
     fn rearm(&mut self) {
         let news = if self.neighbours.iter().next().is_some() { self.pace.due_at() } else { Instant::NEVER };
-        self.next_at =
-            news.min(self.mend_at).min(self.discovery.deadline()).min(self.watch.deadline()).min(self.doubts_deadline());
+        self.next_at = news
+            .min(self.attributes.deadline())
+            .min(self.mend_at)
+            .min(self.discovery.deadline())
+            .min(self.watch.deadline())
+            .min(self.doubts_deadline());
     }
 
     /// Our driver called much too late: what we did not hear in the meantime says nothing about others.
@@ -233,6 +247,9 @@ impl Machine for Zone {
         if self.pace.due_at() <= now {
             self.send_news(now, out);
         }
+        if self.attributes.deadline() <= now {
+            self.replicate(now, Happening::Due, out);
+        }
         self.rearm();
     }
 
@@ -246,6 +263,7 @@ impl Machine for Zone {
         self.neighbours.fingerprint(print);
         self.discovery.fingerprint(print);
         self.watch.fingerprint(print);
+        self.attributes.fingerprint(print);
         print.instant(self.mend_at);
         print.add(&self.refusals);
     }
@@ -272,12 +290,17 @@ impl Engine for Zone {
         self.book.view.len()
     }
 
-    fn set(&mut self, _now: Instant, _key: &str, _value: Option<&[u8]>) -> Result<(), Code> {
-        Err(Code::NotInitialized)
+    fn set(&mut self, now: Instant, key: &str, value: Option<&[u8]>) -> Result<(), Code> {
+        if self.book.has_left() {
+            return Err(Code::NotInitialized);
+        }
+        self.attributes.set(now, key, value)?;
+        self.rearm();
+        Ok(())
     }
 
-    fn attribute(&self, _member: Slot, _key: &str) -> Option<&[u8]> {
-        None
+    fn attribute(&self, member: Slot, key: &str) -> Option<&[u8]> {
+        self.attributes.get(member, key)
     }
 
     fn leave(&mut self, now: Instant, code: u8, out: &mut impl Out) {

@@ -5,6 +5,7 @@
 
 use super::Zone;
 use super::letter::{Alive, Parcel};
+use super::replicate::{Happening, Written};
 use crate::member::{Card, Name, Out, Output, Peer, Slot, Version};
 use phalanx_core::{Addr, Instant, Payload, Snapshot};
 use phalanx_wire::member::Member;
@@ -23,7 +24,10 @@ impl Zone {
             },
             Payload::Snapshot(snapshot) => match snapshot.as_any().downcast_ref::<Parcel>() {
                 Some(parcel) => self.on_parcel(now, from, parcel, out),
-                None => self.counters.malformed += 1,
+                None => match snapshot.as_any().downcast_ref::<Written>() {
+                    Some(written) => self.on_message(now, from, Payload::Bytes(&written.0), out),
+                    None => self.counters.malformed += 1,
+                },
             },
         }
     }
@@ -58,6 +62,9 @@ impl Zone {
             if let (Some(r), Some(s)) = (self.roster.find(&s.reporter), self.roster.find(&s.suspect)) {
                 changed |= self.suspicion(now, r, s, v, out);
             }
+        }
+        if letter.kind == LetterKind::Attributes {
+            self.replicate(now, Happening::Message(slot, letter.attributes), out);
         }
         self.act_on(now, from, slot, (letter.kind, letter.flags), changed, before, out);
     }
@@ -177,9 +184,15 @@ impl Zone {
             LetterKind::Disconnect => self.on_disconnect(now, sender, flags, out),
             LetterKind::Update | LetterKind::Attributes => {}
         }
-        if changed || kind != LetterKind::Update {
+        if changed || !matches!(kind, LetterKind::Update | LetterKind::Attributes) {
             self.settle(now, out);
         }
+    }
+
+    pub(super) fn member(&self, p: Slot, v: Version) -> Option<Member<'_>> {
+        let card = self.roster.card(p)?;
+        let name = card.name.as_str();
+        Some(Member { identity: card.identity, incarnation: v.incarnation, minor: v.minor, addr: card.addr, name })
     }
 
     /// A letter with the whole view and all suspicions, or with nothing but our own entry.

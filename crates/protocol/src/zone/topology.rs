@@ -6,6 +6,7 @@
 
 use super::Zone;
 use super::neighbour::Neighbour;
+use super::replicate::Happening;
 use crate::member::{Out, Output, Peer, Slot};
 use phalanx_core::{Addr, Code, Instant};
 use phalanx_wire::zone::{LetterKind, flag};
@@ -28,7 +29,7 @@ impl Zone {
         let passed: Vec<Slot> =
             self.neighbours.iter().filter(|n| n.ahead && !wanted.contains(&n.slot)).map(|n| n.slot).collect();
         for slot in passed {
-            self.part(slot, flag::RING, out);
+            self.part(now, slot, flag::RING, out);
         }
         for slot in wanted {
             if self.neighbours.of(slot).is_none_or(|n| !n.ahead) {
@@ -101,9 +102,13 @@ impl Zone {
         } else {
             neighbour.random = true;
         }
+        let new = !neighbour.linked;
         link(neighbour, now);
         let accept = self.parcel(LetterKind::Accept, 0, !has_ours);
         self.send(from, accept, out);
+        if new {
+            self.replicate(now, Happening::Near(sender), out);
+        }
     }
 
     pub(super) fn on_accept(&mut self, now: Instant, from: Addr, sender: Slot, out: &mut impl Out) {
@@ -112,7 +117,8 @@ impl Zone {
             let part = self.parcel(LetterKind::Disconnect, flag::RING, false);
             return self.send(from, part, out);
         };
-        if !neighbour.linked {
+        let new = !neighbour.linked;
+        if new {
             neighbour.round_trip = now.since(neighbour.since);
             link(neighbour, now);
         }
@@ -123,6 +129,9 @@ impl Zone {
         if tripwires && !neighbour.wired {
             neighbour.wired = true;
             out.push(Output::Wire { to: neighbour.addr });
+        }
+        if new {
+            self.replicate(now, Happening::Near(sender), out);
         }
     }
 
@@ -137,7 +146,7 @@ impl Zone {
     }
 
     /// Tells a neighbour that we are neighbours no more, on the ring or by chance.
-    fn part(&mut self, slot: Slot, flags: u16, out: &mut impl Out) {
+    fn part(&mut self, now: Instant, slot: Slot, flags: u16, out: &mut impl Out) {
         let Some(neighbour) = self.neighbours.of(slot) else { return };
         if flags & flag::RING != 0 {
             neighbour.ahead = false;
@@ -150,6 +159,7 @@ impl Zone {
         if self.neighbours.of(slot).is_some_and(|n| !n.is_wanted()) {
             // The other side closes the wire, when it has read this: a wire that breaks before would alarm it.
             self.neighbours.remove(slot);
+            self.replicate(now, Happening::Far(slot), out);
             out.push(Output::Release { addr });
         }
     }
@@ -173,6 +183,7 @@ impl Zone {
     /// Forgets a neighbour, with its tripwire and its link.
     pub(super) fn drop_neighbour(&mut self, now: Instant, slot: Slot, out: &mut impl Out) {
         let Some(neighbour) = self.neighbours.remove(slot) else { return };
+        self.replicate(now, Happening::Far(slot), out);
         if self.config.tripwires {
             out.push(Output::Unwire { to: neighbour.addr });
         }
@@ -198,6 +209,7 @@ impl Zone {
             (false, false) => return,
         };
         neighbour.linked = false;
+        self.replicate(now, Happening::Far(slot), out);
         if self.book.view.contains(slot) {
             self.ask(now, slot, flags, out);
         }

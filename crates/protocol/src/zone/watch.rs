@@ -166,7 +166,10 @@ impl Zone {
         if neighbour.doubt.as_ref().is_some_and(|d| !d.tripped) && neighbour.beats.wrapping_sub(echo) <= DEAF {
             neighbour.doubt = None;
         }
-        if self.config.probes && neighbour.linked && neighbour.beats.wrapping_sub(echo) > DEAF && neighbour.echoed == echo
+        if self.config.probes
+            && neighbour.linked
+            && neighbour.beats.wrapping_sub(echo) > DEAF
+            && neighbour.echoed == echo
         {
             self.doubt(now, slot, false, out);
         } else {
@@ -279,8 +282,12 @@ impl Zone {
         let (nonce, again) = (doubt.nonce, doubt.tries > 1);
         self.note(addr, &Note::Probe { nonce }, out);
         let Some(of) = self.roster.card(slot).map(|c| c.identity).filter(|_| again) else { return };
-        let mut others: Vec<Addr> =
-            self.neighbours.iter().filter(|n| n.slot != slot && n.linked && n.doubt.is_none()).map(|n| n.addr).collect();
+        let mut others: Vec<Addr> = self
+            .neighbours
+            .iter()
+            .filter(|n| n.slot != slot && n.linked && n.doubt.is_none())
+            .map(|n| n.addr)
+            .collect();
         self.rng.shuffle(&mut others);
         for to in others.into_iter().take(helpers) {
             self.note(to, &Note::Ask { nonce, of }, out);
@@ -339,6 +346,7 @@ impl Zone {
         self.counters.suspected += 1;
         let (me, threshold) = (self.book.me, self.config.threshold);
         self.book.on_suspicion(now, me, slot, version, threshold, &self.roster, out);
+        self.alarm(slot, version, out);
         self.drop_neighbour(now, slot, out);
         self.settle(now, out);
     }
