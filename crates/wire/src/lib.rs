@@ -16,7 +16,9 @@
 //! | [`mml`] | management messages: kinds, numbers, signatures |
 //! | [`member`] | a member of a cluster, as engines write it |
 //! | [`zone`] | zone membership: letters and notes |
+//! | [`baseline`] | the baselines' heartbeats, introductions and gossip |
 
+pub mod baseline;
 mod bytes;
 pub mod hello;
 pub mod layer;
