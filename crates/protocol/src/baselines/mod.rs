@@ -2,7 +2,7 @@
 //!
 //! 003 §2 compares its hierarchy with two simple schemes, and so do we with `zone`: [`AllToAll`], where everybody tells
 //! everybody that it lives, and [`Gossip`], where everybody tells somebody all it knows (van Renesse, Minsky, Hayden:
-//! *A Gossip-Style Failure Detection Service*, 1998, [24] there). They implement [`Engine`](crate::member::Engine), so
+//! *A Gossip-Style Failure Detection Service*, 1998, its reference 24). They implement [`Engine`](crate::member::Engine), so
 //! that they run in the simulator and on sockets as they are.
 //!
 //! | | all-to-all | gossip |
@@ -30,6 +30,8 @@
 //! | `all_to_all`, `gossip` | the engines |
 
 mod all_to_all;
+#[cfg(test)]
+mod alone;
 pub mod analysis;
 mod attributes;
 mod gossip;

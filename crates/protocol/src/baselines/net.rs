@@ -47,6 +47,7 @@ pub(super) struct Host<E> {
     hears: BTreeSet<u16>,
     deadline: Instant,
     side: u8,
+    paused: bool,
 }
 
 pub(super) struct Net<'m, E> {
@@ -196,6 +197,7 @@ impl<'m, E: Engine> Net<'m, E> {
                 hears: BTreeSet::new(),
                 deadline: Instant::NEVER,
                 side: 0,
+                paused: false,
             });
             net.start(i);
         }
@@ -225,6 +227,17 @@ impl<'m, E: Engine> Net<'m, E> {
         assert!(engine.is_empty() && engine.deadline() == Instant::NEVER);
         self.perform(i, out);
         self.crash(i);
+    }
+
+    /// The process stands still. What comes for it is lost: its socket's buffer is full.
+    pub(super) fn pause(&mut self, i: usize) {
+        self.hosts[i].paused = true;
+        self.rearm(i);
+    }
+
+    pub(super) fn resume(&mut self, i: usize) {
+        self.hosts[i].paused = false;
+        self.rearm(i);
     }
 
     pub(super) fn engine(&mut self, i: usize) -> &mut E {
@@ -291,7 +304,7 @@ impl<'m, E: Engine> Net<'m, E> {
 
     fn arrive(&mut self, packet: Packet) {
         let Packet { from, to, group, bytes } = packet;
-        if self.hosts[from].side != self.hosts[to].side {
+        if self.hosts[from].side != self.hosts[to].side || self.hosts[to].paused {
             return;
         }
         let Some(engine) = &mut self.hosts[to].engine else { return };
@@ -352,7 +365,8 @@ impl<'m, E: Engine> Net<'m, E> {
     fn rearm(&mut self, i: usize) {
         let host = &mut self.hosts[i];
         self.deadlines.remove(&(host.deadline, i));
-        host.deadline = host.engine.as_ref().map_or(Instant::NEVER, Machine::deadline);
+        let engine = host.engine.as_ref().filter(|_| !host.paused);
+        host.deadline = engine.map_or(Instant::NEVER, Machine::deadline);
         if host.deadline != Instant::NEVER {
             self.deadlines.insert((host.deadline, i));
         }
