@@ -231,7 +231,7 @@ impl Table {
 
     /// An entry came, from its member or about it.
     pub(super) fn note(&mut self, now: Instant, entry: &Entry<'_>, waits: Waits, out: &mut impl Out) -> Note {
-        let is_sign = entry.departed.is_none() && Duration::from_millis(entry.age_ms.into()) < waits.fail;
+        let is_sign = entry.departed.is_none() && age_of(entry) < waits.fail;
         let known = self.roster.find(&entry.identity).and_then(|slot| Some((slot, self.record(slot)?)));
         let Some((slot, record)) = known else {
             // It left or failed before we knew of it. To remember that would let old news travel for ever.
@@ -246,8 +246,7 @@ impl Table {
             (Ordering::Greater, ..) => self.on_restarted(now, slot, entry, is_sign, out),
             (_, _, Some(code)) => self.on_departed(now, slot, code, entry.counter, out),
             (_, _, None) if entry.counter <= record.counter => Note::Old,
-            (_, _, None) if !is_sign => self.on_outdated(now, slot, entry),
-            (_, _, None) => self.on_grown(now, slot, entry, out),
+            (_, _, None) => self.on_grown(now, slot, entry, is_sign, out),
         }
     }
 
@@ -284,7 +283,7 @@ impl Table {
         Note::Left
     }
 
-    fn on_grown(&mut self, now: Instant, slot: Slot, entry: &Entry<'_>, out: &mut impl Out) -> Note {
+    fn on_grown(&mut self, now: Instant, slot: Slot, entry: &Entry<'_>, is_sign: bool, out: &mut impl Out) -> Note {
         let moved = self.card(slot).is_some_and(|c| c.addr != entry.addr || c.name.as_str() != entry.name);
         let card = if moved { card_of(entry) } else { None };
         if moved && card.is_none() {
@@ -294,27 +293,24 @@ impl Table {
             self.change(slot, &card, out);
         }
         let Some(record) = self.records.get_mut(slot.at()).and_then(Option::as_mut) else { return Note::Old };
-        record.since = now;
-        record.count(now, entry);
+        (record.counter, record.came_at, record.age) = (entry.counter, now, age_of(entry));
         record.version.minor = record.version.minor.max(entry.minor);
-        if record.state != State::Alive {
-            (record.state, record.attributes) = (State::Alive, entry.attributes.bytes().into());
-            self.join(slot, out);
-            return Note::Joined;
+        match (record.state, is_sign) {
+            (State::Alive, true) => record.since = now,
+            (State::Alive, false) => {}
+            (_, true) => {
+                (record.state, record.since) = (State::Alive, now);
+                record.attributes = entry.attributes.bytes().into();
+                self.join(slot, out);
+                return Note::Joined;
+            }
+            (_, false) => return Note::Old,
         }
         if *record.attributes != *entry.attributes.bytes() {
             tell(slot, view(&record.attributes), entry.attributes, out);
             record.attributes = entry.attributes.bytes().into();
         }
         Note::Grown
-    }
-
-    /// News of it, too old to say that it lives.
-    fn on_outdated(&mut self, now: Instant, slot: Slot, entry: &Entry<'_>) -> Note {
-        if let Some(record) = self.record_mut(slot) {
-            record.count(now, entry);
-        }
-        Note::Old
     }
 
     /// Finds who is silent for too long and forgets who left long ago.
@@ -442,15 +438,14 @@ impl Record {
             state: entry.departed.map_or(State::Alive, State::Departed),
             since: now,
             came_at: now,
-            age: Duration::from_millis(entry.age_ms.into()),
+            age: age_of(entry),
             attributes: entry.departed.map_or(entry.attributes.bytes(), |_| &[]).into(),
         }
     }
+}
 
-    fn count(&mut self, now: Instant, entry: &Entry<'_>) {
-        (self.counter, self.came_at) = (entry.counter, now);
-        self.age = Duration::from_millis(entry.age_ms.into());
-    }
+fn age_of(entry: &Entry<'_>) -> Duration {
+    Duration::from_millis(entry.age_ms.into())
 }
 
 fn card_of(entry: &Entry<'_>) -> Option<Card> {
