@@ -19,6 +19,9 @@
 //! | [`attribute`] | replication of attributes: digests, requests, pieces of maps |
 
 pub mod attribute;
+//! | [`baseline`] | the baselines' heartbeats, introductions and gossip |
+
+pub mod baseline;
 mod bytes;
 pub mod hello;
 pub mod layer;
