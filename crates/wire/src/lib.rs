@@ -17,10 +17,9 @@
 //! | [`member`] | a member of a cluster, as engines write it |
 //! | [`zone`] | zone membership: letters and notes |
 //! | [`attribute`] | replication of attributes: digests, requests, pieces of maps |
-
-pub mod attribute;
 //! | [`baseline`] | the baselines' heartbeats, introductions and gossip |
 
+pub mod attribute;
 pub mod baseline;
 mod bytes;
 pub mod hello;
