@@ -293,7 +293,8 @@ impl Net {
     }
 
     fn announce(&mut self, at: usize, who: usize, incarnation: u64, there: bool) {
-        let after = self.delay() * 4;
+        // Slower than digests: who hears of a map often does not see its owner yet.
+        let after = self.delay() * 20;
         self.schedule(after, Event::Seen { at, who, incarnation, there });
     }
 

@@ -60,7 +60,12 @@ impl State {
         key: &str,
         value: Option<&[u8]>,
     ) -> Result<(), Code> {
-        if self.maps.entry(me).or_default().map.write(key, value)? {
+        let mut own = self.maps.remove(&me).unwrap_or_default();
+        let written = own.map.write(key, value);
+        if own.map.version() > 0 {
+            self.maps.insert(me, own);
+        }
+        if written? {
             self.has_news(now, me, config);
         }
         Ok(())
@@ -69,7 +74,7 @@ impl State {
     pub(super) fn on_joined<N: Names>(&mut self, at: &At<'_, N>, member: Slot, out: &mut impl Out) {
         let Some((identity, incarnation)) = at.names.identity(member).zip(at.names.incarnation(member)) else { return };
         if member == at.me {
-            if self.maps.get(&member).is_some_and(|r| r.map.version() > 0) {
+            if self.maps.contains_key(&member) {
                 self.has_news(at.now, member, at.config);
             }
             return;
@@ -96,7 +101,7 @@ impl State {
         self.news.remove(&member);
         if let Some((identity, claim)) = at.names.identity(member).zip(held.max(offered)) {
             let forgotten = self.left.note(identity, claim);
-            (0..forgotten).for_each(|_| self.counters.drop(Dropped::Crowded));
+            self.counters.drop_many(Dropped::Crowded, forgotten);
         }
     }
 
@@ -132,7 +137,7 @@ impl State {
     /// A neighbour has a map of a member, or of a life of it, that we do not see.
     pub(super) fn note(&mut self, from: Slot, identity: Identity, incarnation: u64, version: u64) {
         let forgotten = self.notes.entry(from).or_default().note(identity, (incarnation, version));
-        (0..forgotten).for_each(|_| self.counters.drop(Dropped::Crowded));
+        self.counters.drop_many(Dropped::Crowded, forgotten);
     }
 
     /// Somebody has more of our own map than we ever wrote: what we write must win over it.

@@ -33,7 +33,7 @@ fn storm(seed: u64, weather: Weather) -> (u64, u64) {
             0..3 => net.write(a, &key, None),
             3..13 => net.write(a, &key, Some(&[&step.to_le_bytes()[..], &[a as u8]].concat())),
             13..15 if weather.links => net.unlink(a, b),
-            15..17 if weather.links => net.link(a, b),
+            15..17 if weather.links || weather.crashes => net.link(a, b),
             17 if weather.crashes && !net.nodes[a].alive => net.restart(a),
             17 if weather.crashes && net.nodes.iter().filter(|n| n.alive).count() > 3 => net.crash(a),
             18 if weather.alarms && net.nodes[a].alive && net.nodes[b].alive && a != b => net.false_alarm(a, b),
@@ -44,7 +44,7 @@ fn storm(seed: u64, weather: Weather) -> (u64, u64) {
         }
     }
     // All views are right again, and those who live are connected; nothing else helps.
-    net.run_for(net.slowest * 8);
+    net.run_for(net.slowest * 24);
     net.connect();
     net.settle();
     let quiet = net.messages;

@@ -117,6 +117,10 @@ impl Counters {
     }
 
     pub(super) fn drop(&mut self, why: Dropped) {
-        self.dropped[why as usize] += 1;
+        self.drop_many(why, 1);
+    }
+
+    pub(super) fn drop_many(&mut self, why: Dropped, count: usize) {
+        self.dropped[why as usize] += count as u64;
     }
 }

@@ -500,6 +500,7 @@ fn who_knows_no_attributes_holds_next_to_nothing() {
     assert!(bench.node.state.is_none() && size_of::<Attributes>() <= 80, "{}", size_of::<Attributes>());
     assert_eq!(bench.node.counters(), Counters::NONE);
     bench.update(B, &[(P, 2, 0)]);
+    assert_eq!(bench.node.set(NOW, "", None), Err(Code::InvalidArgs));
     assert!(bench.node.state.as_ref().is_some_and(|s| s.maps.is_empty()), "an empty map is no map");
 }
 

@@ -44,6 +44,8 @@ impl State {
         for Record { identity, incarnation, version } in digest.iter() {
             let member = at.names.slot(&identity).and_then(|slot| Some((slot, at.names.incarnation(slot)?)));
             match member {
+                // Nothing at all is offered here.
+                _ if version == 0 => {}
                 Some((_, present)) if incarnation < present => self.counters.drop(Dropped::Stale),
                 Some((me, present)) if me == at.me => {
                     if incarnation > present {
