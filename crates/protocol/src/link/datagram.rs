@@ -87,7 +87,7 @@ impl Link {
         if peer.session.is_some() {
             return self.transmit_plain(now, to.node, packet, ticket, out);
         }
-        if let Some((_, Some(old))) = peer.waiting.push_evicting((packet, ticket)) {
+        if let Some((_, Some(old))) = peer.wait(packet, ticket) {
             self.statuses.complete(old, Err(Code::LocalResource));
         }
         self.wake(now, slot);

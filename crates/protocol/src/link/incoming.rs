@@ -1,7 +1,6 @@
 //! The way in: find the session, open the seal, hand the packet to its layer.
 
 use super::count::Dropped;
-use super::peer::tag;
 use super::rcl::Connection;
 use super::{Link, Output, local, mml, states};
 use phalanx_core::buf::Attachment;
@@ -47,7 +46,7 @@ impl Link {
         S: for<'a> Sink<Output<'a>>,
     {
         let short = Short::parse(bytes)?;
-        if short.sender == tag(&self.boot) {
+        if short.sender == self.tag {
             return Err(Dropped::Reflected);
         }
         let slot = (short.session & 0x00ff_ffff) as usize;
@@ -66,7 +65,7 @@ impl Link {
             self.challenge(now, from, out);
             return Err(Dropped::UnknownSession);
         };
-        if session.tag() != short.sender {
+        if session.tag != short.sender {
             self.challenge(now, from, out);
             return Err(Dropped::OldBoot);
         }

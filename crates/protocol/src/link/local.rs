@@ -44,7 +44,8 @@ impl Link {
             return None;
         }
         let credit = self.config.rcl.credit_for(plain_length(largest));
-        let (slot, generation) = self.peers.insert(Peer::new(addr, largest, credit, dialed))?;
+        let bound = self.config.peers.min(NodeId::MAX_SLOTS);
+        let (slot, generation) = self.peers.insert(bound, Peer::new(addr, largest, credit, dialed))?;
         self.by_addr.insert(addr, slot as u32);
         self.callers += usize::from(!dialed);
         Some(NodeId::new(slot, generation))
@@ -54,14 +55,14 @@ impl Link {
     #[inline]
     pub fn foresee(&self, packet: &[u8]) {
         if let Ok(short) = Short::parse(packet) {
-            self.peers.fetch((short.session & 0x00ff_ffff) as usize);
+            self.peers.fetch_for_arrival((short.session & 0x00ff_ffff) as usize);
         }
     }
 
     /// Something will be sent to `node` soon: asks the processor for what is kept about it.
     #[inline]
     pub fn foresee_peer(&self, node: NodeId) {
-        self.peers.fetch(node.slot());
+        self.peers.fetch_for_departure(node.slot());
     }
 
     /// Forgets a peer with everything that waits for it.
@@ -69,7 +70,7 @@ impl Link {
     /// # Errors
     /// `InvalidEndpoint` when there is no such peer.
     pub fn forget(&mut self, node: NodeId) -> Result<(), Code> {
-        let peer = self.peers.remove(node.slot(), node.generation()).ok_or(Code::InvalidEndpoint)?;
+        let mut peer = self.peers.remove(node.slot(), node.generation()).ok_or(Code::InvalidEndpoint)?;
         self.by_addr.remove(&peer.addr);
         self.tap.forget(node);
         self.callers -= usize::from(peer.is_caller());
@@ -78,10 +79,8 @@ impl Link {
         }
         self.deadlines.arm(node.slot(), Instant::NEVER);
         self.ready.retain(|&slot| slot as usize != node.slot());
-        for (_, ticket) in peer.waiting.iter() {
-            if let Some(ticket) = ticket {
-                self.statuses.complete(*ticket, Err(Code::InvalidEndpoint));
-            }
+        for ticket in peer.take_waiting().filter_map(|(_, ticket)| ticket) {
+            self.statuses.complete(ticket, Err(Code::InvalidEndpoint));
         }
         Ok(())
     }
