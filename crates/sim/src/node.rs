@@ -187,12 +187,12 @@ impl Meta {
 
     #[inline]
     pub(crate) fn loses_in(&mut self) -> bool {
-        self.odd && self.extras.as_ref().is_some_and(|x| self.chance.chance(x.loss_in))
+        self.odd && self.loses(|x| x.loss_in)
     }
 
     #[inline]
     pub(crate) fn loses_out(&mut self) -> bool {
-        self.odd && self.extras.as_ref().is_some_and(|x| self.chance.chance(x.loss_out))
+        self.odd && self.loses(|x| x.loss_out)
     }
 
     /// From `at` on, this node's clock runs at `rate` times true time, and steps by `step` now.
@@ -226,7 +226,7 @@ impl Meta {
     /// The node's injector, when it has one.
     #[inline]
     pub(crate) fn injector(&mut self) -> Option<&mut Injector<Addr>> {
-        if self.odd { self.extras.as_mut()?.injector.as_mut() } else { None }
+        if self.odd { self.odd_injector() } else { None }
     }
 
     /// The node's injector, made if need be. Injected copies may go to any node, of the first ones it can name.
@@ -241,24 +241,45 @@ impl Meta {
         self.extras().injector.as_mut().expect("just made")
     }
 
-    /// The extras, when they make a difference to what every event needs.
-    #[inline]
-    fn oddities(&self) -> Option<&Extras> {
-        if self.odd { self.extras.as_deref() } else { None }
-    }
-
     /// When the node's timer must ring, by true time: for its process, or for what its injector holds.
     #[inline]
     pub(crate) fn due(&self, deadline: Instant) -> Instant {
-        let Some(x) = self.oddities() else { return deadline };
-        let held = x.injector.as_ref().map_or(Instant::NEVER, Injector::deadline);
-        x.clock.global(deadline).min(held)
+        if self.odd { self.odd_due(deadline) } else { deadline }
     }
 
     /// What the node's clock shows at the true time `at`.
     #[inline]
     pub(crate) fn local(&self, at: Instant) -> Instant {
-        self.oddities().map_or(at, |x| x.clock.local(at))
+        if self.odd { self.odd_local(at) } else { at }
+    }
+
+    // What `odd` asks for is behind calls of its own: inlined, the extras would be read before `odd` is known, and they
+    // are in a cache line that few events need.
+
+    #[cold]
+    #[inline(never)]
+    fn loses(&mut self, part: impl Fn(&Extras) -> f64) -> bool {
+        self.extras.as_ref().is_some_and(|x| self.chance.chance(part(x)))
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn odd_injector(&mut self) -> Option<&mut Injector<Addr>> {
+        self.extras.as_mut()?.injector.as_mut()
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn odd_due(&self, deadline: Instant) -> Instant {
+        let Some(x) = &self.extras else { return deadline };
+        let held = x.injector.as_ref().map_or(Instant::NEVER, Injector::deadline);
+        x.clock.global(deadline).min(held)
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn odd_local(&self, at: Instant) -> Instant {
+        self.extras.as_ref().map_or(at, |x| x.clock.local(at))
     }
 
     /// A write, and when it is on the disk.
