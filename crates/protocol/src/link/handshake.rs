@@ -92,7 +92,7 @@ impl Link {
     where
         S: for<'a> Sink<Output<'a>>,
     {
-        let known = self.by_addr.get(&from).map(|&slot| slot as usize);
+        let known = self.by_addr.find(&from, &self.peers);
         let asked = known.and_then(|slot| self.peers.at(slot)).is_some_and(|(_, p)| p.attempt.is_some());
         if asked || !self.budget.take_challenge(now) {
             return;
@@ -133,8 +133,8 @@ impl Link {
             }
             hello.echo = 0;
         }
-        match self.by_addr.get(&from) {
-            Some(&slot) => self.on_hello_from(now, slot as usize, &long, &hello, out),
+        match self.by_addr.find(&from, &self.peers) {
+            Some(slot) => self.on_hello_from(now, slot, &long, &hello, out),
             // An answer to a question that we did not ask, or no longer remember.
             None if hello.done => Err(Dropped::StaleHello),
             None => {
@@ -237,7 +237,7 @@ impl Link {
         peer.session = Some(session);
         self.callers -= usize::from(called);
         let waiting = peer.take_waiting();
-        self.by_boot.insert(boot, slot as u32);
+        self.by_boot.insert(&boot, slot, &self.peers);
         self.counters.sessions += 1;
         self.tap.signal(now, states::SESSION_UP);
         out.push(Output::Up { node, identity, boot });

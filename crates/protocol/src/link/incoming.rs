@@ -210,7 +210,7 @@ impl Link {
         if let Some(session) = peer.session.take() {
             // What it proved is over: without being dialled it is one that called, again.
             self.callers += usize::from(peer.is_caller());
-            self.unindex(&session.boot, slot);
+            self.by_boot.remove(&session.boot, slot);
         }
         out.push(Output::Down { node, code, unacknowledged });
     }
@@ -220,10 +220,10 @@ impl Link {
         S: for<'a> Sink<Output<'a>>,
     {
         // Anybody on the path can forge an ICMP message: it is a hint for those above, the session stays.
-        if let Some(&slot) = self.by_addr.get(&addr)
-            && let Some((generation, _)) = self.peers.at(slot as usize)
+        if let Some(slot) = self.by_addr.find(&addr, &self.peers)
+            && let Some((generation, _)) = self.peers.at(slot)
         {
-            out.push(Output::Refused { node: NodeId::new(slot as usize, generation), code });
+            out.push(Output::Refused { node: NodeId::new(slot, generation), code });
         }
     }
 }

@@ -27,6 +27,7 @@
 //! | `handshake` | boots and nonces, until a session is proved |
 //! | `peer` | a peer's address, session and queues |
 //! | `table` | peers by slot |
+//! | `index` | peers by address and by boot |
 //! | `datagram` | CL: unreliable datagrams and groups, tickets |
 //! | [`status`] | what became of a send |
 //! | [`rcl`] | reliable, ordered messages |
@@ -41,6 +42,7 @@ mod datagram;
 mod forge;
 mod handshake;
 mod incoming;
+mod index;
 mod local;
 pub mod mml;
 mod outgoing;
@@ -57,6 +59,7 @@ mod tests;
 
 use count::Counters;
 use handshake::Budget;
+use index::{ByAddr, ByBoot};
 use peer::tag;
 use phalanx_core::buf::Attachment;
 use phalanx_core::{
@@ -70,7 +73,7 @@ use rcl::Payload;
 use seal::{Cipher, KeyRing};
 use sign::Signer;
 use status::{Statuses, Ticket};
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::VecDeque;
 use std::mem::offset_of;
 use std::sync::Arc;
 use table::Table;
@@ -268,8 +271,8 @@ pub struct Link {
     hello_counter: u64,
     group: (u8, Cipher),
     group_counter: u64,
-    by_addr: BTreeMap<Addr, u32>,
-    by_boot: BTreeMap<Boot, u32>,
+    by_addr: ByAddr,
+    by_boot: ByBoot,
     statuses: Statuses,
     rng: Rng,
     budget: Budget,
@@ -362,8 +365,8 @@ impl Link {
             boot,
             hello_counter: 0,
             group_counter: 0,
-            by_addr: BTreeMap::new(),
-            by_boot: BTreeMap::new(),
+            by_addr: ByAddr::default(),
+            by_boot: ByBoot::default(),
             deadlines: Deadlines::new(),
             ready: VecDeque::new(),
             tap: Injector::new(seed),
