@@ -38,6 +38,11 @@ impl Link {
         self.insert_peer(addr, clamp(largest), true).ok_or(Code::LocalResource)
     }
 
+    /// Makes room for so many peers in all: for who knows how many there will be, and has many links. More still fit.
+    pub fn expect_peers(&mut self, peers: usize) {
+        self.peers.reserve(peers.min(self.config.peers));
+    }
+
     pub(super) fn insert_peer(&mut self, addr: Addr, largest: u16, dialed: bool) -> Option<NodeId> {
         // Who proves nothing must not keep others out, those we call ourselves least of all.
         if !dialed && self.callers >= self.config.peers / CALLERS_SHARE {

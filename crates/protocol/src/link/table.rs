@@ -32,6 +32,11 @@ impl Table {
         Self { entries: Vec::new(), free: NONE, len: 0 }
     }
 
+    /// Makes room for so many peers in all, and no more.
+    pub(super) fn reserve(&mut self, peers: usize) {
+        self.entries.reserve_exact(peers.saturating_sub(self.entries.len()));
+    }
+
     /// Stores a peer; `None` when there are `bound` already.
     pub(super) fn insert(&mut self, bound: usize, mut peer: Peer) -> Option<(usize, u8)> {
         let slot = match self.free {

@@ -70,6 +70,8 @@ impl Station {
         let parts = self.shared.parts;
         if let Some(work) = parts.heartbeat {
             let each = work.neighbours.min(self.shared.nodes - 1);
+            // As many beat to us.
+            self.link.expect_peers(2 * each as usize);
             let peers: Vec<NodeId> =
                 (1..=each).filter_map(|n| self.meet((self.desk.me + n) % self.shared.nodes).ok()).collect();
             self.desk.set_neighbours(&peers);
