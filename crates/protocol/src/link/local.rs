@@ -94,7 +94,7 @@ impl Link {
     /// The peer at `addr`, when it is known.
     #[must_use]
     pub fn find(&self, addr: Addr) -> Option<NodeId> {
-        let slot = *self.by_addr.get(&addr)? as usize;
+        let slot = self.by_addr.find(&addr, &self.peers)?;
         self.peers.at(slot).map(|(generation, _)| NodeId::new(slot, generation))
     }
 

@@ -27,12 +27,14 @@
 //! | `topology` | who becomes one |
 //! | `watch` | who is gone |
 //! | [`attributes`], `replicate` | what each member says of itself |
+//! | [`hierarchy`] | zones of a larger system |
 
 pub mod attributes;
 mod book;
 mod config;
 mod delta;
 mod discovery;
+pub mod hierarchy;
 mod letter;
 mod neighbour;
 pub mod pace;
@@ -49,6 +51,7 @@ use crate::member::{Card, Engine, Input, Out, Output, Roster, Slot, Version};
 use attributes::Attributes;
 use book::Book;
 use discovery::Discovery;
+use hierarchy::Office;
 use neighbour::Neighbours;
 use pace::Pace;
 use phalanx_core::{Addr, Code, Fingerprint, Instant, Machine, Rng, Sink};
@@ -90,6 +93,7 @@ pub struct Zone {
     discovery: Discovery,
     watch: Watch,
     attributes: Attributes,
+    office: Office,
     /// When to look for neighbours.
     mend_at: Instant,
     /// Random neighbours that refused in a row.
@@ -136,6 +140,7 @@ impl Zone {
             discovery: Discovery::new(now, seeds, card.addr),
             watch,
             attributes: Attributes::new(me, config.attributes()),
+            office: Office::None,
             mend_at: Instant::NEVER,
             refusals: 0,
             next_at: Instant::NEVER,
@@ -170,9 +175,11 @@ impl Zone {
         for slot in gone {
             self.drop_neighbour(now, slot, out);
         }
-        for change in std::mem::take(&mut self.book.changes) {
+        let changes = std::mem::take(&mut self.book.changes);
+        for &change in &changes {
             self.replicate(now, Happening::Changed(change), out);
         }
+        self.settle_office(now, &changes, out);
         if self.discovery.is_settled() && self.mend_at == Instant::NEVER {
             self.mend_at = now + self.config.mend;
         }
@@ -184,12 +191,9 @@ impl Zone {
 
     fn rearm(&mut self) {
         let news = if self.neighbours.iter().next().is_some() { self.pace.due_at() } else { Instant::NEVER };
-        self.next_at = news
-            .min(self.attributes.deadline())
-            .min(self.mend_at)
-            .min(self.discovery.deadline())
-            .min(self.watch.deadline())
-            .min(self.doubts_deadline());
+        let own = [news, self.mend_at, self.discovery.deadline(), self.watch.deadline(), self.doubts_deadline()];
+        let others = self.attributes.deadline().min(self.office_deadline());
+        self.next_at = own.into_iter().fold(others, Instant::min);
     }
 
     /// Our driver called much too late: what we did not hear in the meantime says nothing about others.
@@ -247,6 +251,9 @@ impl Machine for Zone {
         if self.pace.due_at() <= now {
             self.send_news(now, out);
         }
+        if self.office_deadline() <= now {
+            self.expire_office(now, out);
+        }
         if self.attributes.deadline() <= now {
             self.replicate(now, Happening::Due, out);
         }
@@ -264,6 +271,11 @@ impl Machine for Zone {
         self.discovery.fingerprint(print);
         self.watch.fingerprint(print);
         self.attributes.fingerprint(print);
+        match &self.office {
+            Office::None => {}
+            Office::Delegate(delegate) => delegate.fingerprint(print),
+            Office::Supervisor(supervisor) => supervisor.fingerprint(print),
+        }
         print.instant(self.mend_at);
         print.add(&self.refusals);
     }

@@ -4,6 +4,7 @@
 //! left, then who is alive, then who is suspected is processed: that order makes false suspicions unlikely.
 
 use super::Zone;
+use super::hierarchy::{Upward, is_upward};
 use super::letter::{Alive, Parcel};
 use super::replicate::{Happening, Written};
 use crate::member::{Card, Name, Out, Output, Peer, Slot, Version};
@@ -33,6 +34,9 @@ impl Zone {
     }
 
     fn on_letter(&mut self, now: Instant, from: Peer, letter: &Letter<'_>, out: &mut impl Out) {
+        if is_upward(letter.kind) {
+            return self.on_upward(now, from, Upward::Letter(letter), out);
+        }
         let Some(sender) = letter.sender else {
             self.counters.malformed += 1;
             return;
@@ -71,6 +75,9 @@ impl Zone {
 
     /// A letter by reference, from a member that shares our roster.
     fn on_parcel(&mut self, now: Instant, from: Peer, parcel: &Parcel, out: &mut impl Out) {
+        if is_upward(parcel.kind) {
+            return self.on_upward(now, from, Upward::Parcel(parcel), out);
+        }
         let same = match (self.roster.shared(), parcel.roster.shared()) {
             (Some(ours), Some(theirs)) => Arc::ptr_eq(ours, theirs),
             _ => false,
@@ -182,7 +189,7 @@ impl Zone {
             LetterKind::Accept => self.on_accept(now, from.addr, sender, out),
             LetterKind::Reject => self.on_reject(now, sender, out),
             LetterKind::Disconnect => self.on_disconnect(now, sender, flags, out),
-            LetterKind::Update | LetterKind::Attributes => {}
+            _ => {}
         }
         if changed || !matches!(kind, LetterKind::Update | LetterKind::Attributes) {
             self.settle(now, out);
@@ -207,14 +214,16 @@ impl Zone {
     }
 
     pub(super) fn send(&self, to: Addr, parcel: Parcel, out: &mut impl Out) {
-        self.send_all(&[to], parcel, out);
+        post(&[to], parcel, false, out);
     }
 
-    fn send_all(&self, to: &[Addr], parcel: Parcel, out: &mut impl Out) {
-        let snapshot: Arc<dyn Snapshot> = Arc::new(parcel);
-        for &to in to {
-            out.push(Output::Message { to, message: &snapshot });
-        }
+    /// To the other plane.
+    pub(super) fn send_across(&self, to: Addr, parcel: Parcel, out: &mut impl Out) {
+        post(&[to], parcel, true, out);
+    }
+
+    pub(super) fn send_all_across(&self, to: &[Addr], parcel: Parcel, out: &mut impl Out) {
+        post(to, parcel, true, out);
     }
 
     /// Δ goes to all neighbours, those included who have not answered yet: they hold our base view, or will.
@@ -229,7 +238,7 @@ impl Zone {
         let alive = if mask.len() == 0 { Alive::Nobody } else { Alive::These(mask) };
         let mut parcel = Parcel::new(LetterKind::Update, 0, sender, &self.roster, &self.book.view, alive);
         (parcel.left, parcel.suspected) = (left, suspected);
-        self.send_all(&to, parcel, out);
+        post(&to, parcel, false, out);
     }
 
     pub(super) fn note(&mut self, to: Addr, note: &Note, out: &mut impl Out) {
@@ -238,5 +247,13 @@ impl Zone {
         out.push(Output::Datagram { to, bytes: &bytes });
         bytes.clear();
         self.scratch = bytes;
+    }
+}
+
+/// Puts a letter together once, for all who get it.
+fn post(to: &[Addr], parcel: Parcel, across: bool, out: &mut impl Out) {
+    let snapshot: Arc<dyn Snapshot> = Arc::new(parcel);
+    for &to in to {
+        out.push(Output::Message { to, message: &snapshot, across });
     }
 }

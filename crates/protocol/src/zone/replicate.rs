@@ -73,7 +73,7 @@ impl<'o, S: Out> Sink<Said<'o>> for Replicated<'_, S> {
                 let mut letter = self.sender.to_vec();
                 Letter::put_attributes(bytes, &mut letter);
                 let message: Arc<dyn Snapshot> = Arc::new(Written(letter));
-                self.out.push(Output::Message { to, message: &message });
+                self.out.push(Output::Message { to, message: &message, across: false });
             }
             Said::Changed { member, key, value } => {
                 self.out.push(Output::Event(Event::Attribute { member, key, value }));

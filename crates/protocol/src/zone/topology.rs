@@ -218,6 +218,7 @@ impl Zone {
     /// The link gave a peer up.
     pub(super) fn on_down(&mut self, now: Instant, addr: Addr, code: Code, out: &mut impl Out) {
         self.discovery_failed(addr, out);
+        self.office_lost(now, addr, out);
         let Some(neighbour) = self.neighbours.at(addr) else { return };
         // A new session follows, and `on_up` with it.
         if code == Code::NotInitialized {

@@ -225,6 +225,7 @@ impl Zone {
     }
 
     pub(super) fn on_tripped(&mut self, now: Instant, addr: Addr, out: &mut impl Out) {
+        self.office_lost(now, addr, out);
         let Some(neighbour) = self.neighbours.at(addr) else { return };
         neighbour.wired = false;
         let slot = neighbour.slot;
