@@ -167,6 +167,8 @@ pub struct Letter<'a> {
     suspected: &'a [u8],
     /// AT-2: what attribute replication says.
     pub attributes: &'a [u8],
+    /// ZN-7: a hash of the sender's whole view; who has the same need not be told.
+    pub fingerprint: Option<u64>,
     /// HI-1: which zone it is about; empty when it is about the sender's own.
     pub zone: &'a str,
 }
@@ -183,6 +185,7 @@ impl<'a> Letter<'a> {
     const SUSPECTED: u8 = 4;
     const ATTRIBUTES: u8 = 5;
     const ZONE: u8 = 6;
+    const FINGERPRINT: u8 = 7;
 
     /// Reads a letter and checks every entry of its lists once.
     ///
@@ -199,7 +202,7 @@ impl<'a> Letter<'a> {
         let kind = LetterKind::of(bytes[1]).ok_or(Malformed::Unknown)?;
         let flags = u16_at(bytes, 2);
         let (left, alive, suspected, attributes): (&[u8], &[u8], &[u8], &[u8]) = (&[], &[], &[], &[]);
-        let mut letter = Self { kind, flags, sender: None, left, alive, suspected, attributes, zone: "" };
+        let mut letter = Self { kind, flags, sender: None, left, alive, suspected, attributes, fingerprint: None, zone: "" };
         let mut rest = &bytes[Self::HEAD..];
         while !rest.is_empty() {
             if rest.len() < Self::SECTION {
@@ -227,6 +230,10 @@ impl<'a> Letter<'a> {
                 self.alive = content;
             }
             Self::ATTRIBUTES => self.attributes = content,
+            Self::FINGERPRINT => {
+                let print = content.first_chunk().ok_or(Malformed::Truncated)?;
+                self.fingerprint = Some(u64::from_le_bytes(*print));
+            }
             Self::ZONE => self.zone = member::name(content)?,
             _ => {}
         }
@@ -277,6 +284,11 @@ impl<'a> Letter<'a> {
     /// Appends members that are suspected.
     pub fn put_suspected(suspected: impl Iterator<Item = Suspicion>, out: &mut Vec<u8>) {
         section(Self::SUSPECTED, out, |out| suspected.for_each(|s| s.encode(out)));
+    }
+
+    /// Appends a hash of the sender's view.
+    pub fn put_fingerprint(fingerprint: u64, out: &mut Vec<u8>) {
+        section(Self::FINGERPRINT, out, |out| out.extend_from_slice(&fingerprint.to_le_bytes()));
     }
 
     /// Appends which zone the letter is about.
@@ -482,6 +494,7 @@ mod tests {
             Letter::put_suspected(suspected.iter().copied(), &mut out);
             Letter::put_attributes(&attributes, &mut out);
             Letter::put_zone(&zone, &mut out);
+            Letter::put_fingerprint(7, &mut out);
             let letter = Letter::parse(&out).unwrap();
             prop_assert_eq!((letter.kind, letter.flags, letter.sender), (kind, flags, Some(member(9))));
             prop_assert!(letter.left().eq(left));
@@ -489,6 +502,7 @@ mod tests {
             prop_assert!(letter.suspected().eq(suspected));
             prop_assert_eq!(letter.attributes, attributes);
             prop_assert_eq!(letter.zone, zone);
+            prop_assert_eq!(letter.fingerprint, Some(7));
         }
 
         #[test]

@@ -33,6 +33,8 @@ pub(super) struct Parcel {
     pub(super) alive: Alive,
     pub(super) left: Vec<(Slot, Version, u8)>,
     pub(super) suspected: Vec<(Slot, Slot, Version)>,
+    /// A hash of the sender's view.
+    pub(super) fingerprint: Option<u64>,
     /// HI-1: which zone it is about.
     pub(super) zone: Option<Name>,
     encoded: OnceLock<Vec<u8>>,
@@ -58,6 +60,7 @@ impl Parcel {
             alive,
             left: Vec::new(),
             suspected: Vec::new(),
+            fingerprint: None,
             zone: None,
             encoded: OnceLock::new(),
         }
@@ -87,6 +90,9 @@ impl Parcel {
         }
         let suspected = self.suspected.iter().filter_map(|&(r, s, v)| suspicion(r, s, v, &self.roster));
         Letter::put_suspected(suspected, out);
+        if let Some(fingerprint) = self.fingerprint {
+            Letter::put_fingerprint(fingerprint, out);
+        }
         if let Some(zone) = &self.zone {
             Letter::put_zone(zone.as_str(), out);
         }
@@ -138,6 +144,7 @@ impl Snapshot for Parcel {
             + section(self.left.len() * Leave::LEN)
             + section(alive)
             + section(self.suspected.len() * Suspicion::LEN)
+            + section(self.fingerprint.map_or(0, |_| 8))
             + section(self.zone.as_ref().map_or(0, |z| z.as_str().len()))
     }
 

@@ -5,13 +5,23 @@
 
 use super::Zone;
 use super::hierarchy::{Upward, is_upward};
+use super::delta::Mask;
 use super::letter::{Alive, Parcel};
+use super::view::{Standing, View};
 use super::replicate::{Happening, Written};
 use crate::member::{Card, Name, Out, Output, Peer, Slot, Version};
 use phalanx_core::{Addr, Instant, Payload, Snapshot};
 use phalanx_wire::member::Member;
 use phalanx_wire::zone::{Letter, LetterKind, Note, flag};
 use std::sync::Arc;
+
+/// What a letter's reader must remember of the time before it was read.
+#[derive(Clone, Copy)]
+struct Before {
+    members: usize,
+    /// The sender's.
+    fingerprint: Option<u64>,
+}
 
 /// Up to so many named members are looked up one by one; beyond, pages are compared.
 const FEW: usize = 16;
@@ -46,7 +56,7 @@ impl Zone {
             return;
         }
         let Some((slot, version)) = self.enter(&sender) else { return };
-        let before = self.book.view.len();
+        let before = Before { members: self.book.view.len(), fingerprint: letter.fingerprint };
         self.answer_for_discovery(letter.kind, letter.flags);
         let mut changed = false;
         for left in letter.left() {
@@ -56,9 +66,14 @@ impl Zone {
             }
         }
         changed |= self.book.on_alive(slot, version, &self.roster, out);
+        // What a would-be neighbour did not name it lacks.
+        let mut theirs = View::default();
         for alive in letter.alive() {
             if let Some((p, v)) = self.enter(&alive) {
                 changed |= self.book.on_alive(p, v, &self.roster, out);
+                if letter.kind == LetterKind::Accept {
+                    theirs.set(p, Standing::In(v), &self.roster);
+                }
             }
         }
         for s in letter.suspected() {
@@ -69,6 +84,9 @@ impl Zone {
         }
         if letter.kind == LetterKind::Attributes {
             self.replicate(now, Happening::Message(slot, letter.attributes), out);
+        }
+        if letter.kind == LetterKind::Accept {
+            self.fill_in(from.addr, slot, letter.fingerprint, &theirs, out);
         }
         self.act_on(now, from, slot, (letter.kind, letter.flags), changed, before, out);
     }
@@ -92,7 +110,7 @@ impl Zone {
             self.counters.impostors += 1;
             return;
         }
-        let before = self.book.view.len();
+        let before = Before { members: self.book.view.len(), fingerprint: parcel.fingerprint };
         self.answer_for_discovery(parcel.kind, parcel.flags);
         let mut changed = false;
         for &(p, v, code) in &parcel.left {
@@ -126,6 +144,9 @@ impl Zone {
         }
         for &(r, s, v) in &parcel.suspected {
             changed |= self.suspicion(now, r, s, v, out);
+        }
+        if parcel.kind == LetterKind::Accept {
+            self.fill_in(from.addr, parcel.sender, parcel.fingerprint, &parcel.view, out);
         }
         self.act_on(now, from, parcel.sender, (parcel.kind, parcel.flags), changed, before, out);
     }
@@ -179,13 +200,13 @@ impl Zone {
         sender: Slot,
         (kind, flags): (LetterKind, u16),
         changed: bool,
-        members_before: usize,
+        before: Before,
         out: &mut impl Out,
     ) {
         match kind {
             LetterKind::Discover => self.on_discover(from.addr, flags, out),
-            LetterKind::Found => self.on_found(now, from.addr, sender, members_before, out),
-            LetterKind::Connect => self.on_connect(now, from.addr, sender, flags, out),
+            LetterKind::Found => self.on_found(now, from.addr, sender, before.members, out),
+            LetterKind::Connect => self.on_connect(now, from.addr, sender, (flags, before.fingerprint), out),
             LetterKind::Accept => self.on_accept(now, from.addr, sender, out),
             LetterKind::Reject => self.on_reject(now, sender, out),
             LetterKind::Disconnect => self.on_disconnect(now, sender, flags, out),
@@ -202,6 +223,25 @@ impl Zone {
         Some(Member { identity: card.identity, incarnation: v.incarnation, minor: v.minor, addr: card.addr, name })
     }
 
+    /// ZN-7: whoever accepted us has sent its view, unless it is the same as ours: it gets of ours what it lacks.
+    fn fill_in(&mut self, to: Addr, sender: Slot, fingerprint: Option<u64>, theirs: &View, out: &mut impl Out) {
+        if fingerprint == Some(self.book.view.fingerprint()) || !self.neighbours.contains(sender) {
+            return;
+        }
+        let mut lacking = Vec::new();
+        (0..self.book.view.pages()).for_each(|page| theirs.differing(&self.book.view, page, &mut lacking));
+        let mut mask = Mask::default();
+        lacking.into_iter().for_each(|slot| mask.insert(slot));
+        let suspected: Vec<_> = self.book.suspicions().collect();
+        if mask.len() == 0 && suspected.is_empty() {
+            return;
+        }
+        let me = (self.book.me, self.book.version());
+        let mut rest = Parcel::new(LetterKind::Update, 0, me, &self.roster, &self.book.view, Alive::These(mask));
+        rest.suspected = suspected;
+        self.send(to, rest, out);
+    }
+
     /// A letter with the whole view and all suspicions, or with nothing but our own entry.
     pub(super) fn parcel(&self, kind: LetterKind, flags: u16, whole: bool) -> Parcel {
         let sender = (self.book.me, self.book.version());
@@ -209,6 +249,9 @@ impl Zone {
         let mut parcel = Parcel::new(kind, flags, sender, &self.roster, &self.book.view, alive);
         if whole {
             parcel.suspected = self.book.suspicions().collect();
+        }
+        if matches!(kind, LetterKind::Connect | LetterKind::Accept) {
+            parcel.fingerprint = Some(self.book.view.fingerprint());
         }
         parcel
     }

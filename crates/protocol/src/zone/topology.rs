@@ -16,6 +16,8 @@ const SPARE: usize = 1;
 const SPARE_URGENT: usize = 3;
 /// After so many refusals in a row a request is urgent.
 const REFUSALS: u32 = 3;
+/// Each refusal doubles the wait for the next request, up to so often.
+const LONGEST_WAIT: u32 = 12;
 /// Draws for one random neighbour: most of a roster's slots are in the view.
 const DRAWS: usize = 64;
 
@@ -77,11 +79,18 @@ impl Zone {
         if !linked {
             neighbour.since = now;
         }
-        let connect = self.parcel(LetterKind::Connect, flags, !linked);
+        let connect = self.parcel(LetterKind::Connect, flags, false);
         self.send(addr, connect, out);
     }
 
-    pub(super) fn on_connect(&mut self, now: Instant, from: Addr, sender: Slot, flags: u16, out: &mut impl Out) {
+    pub(super) fn on_connect(
+        &mut self,
+        now: Instant,
+        from: Addr,
+        sender: Slot,
+        (flags, fingerprint): (u16, Option<u64>),
+        out: &mut impl Out,
+    ) {
         if !self.book.view.contains(sender) {
             return;
         }
@@ -93,8 +102,8 @@ impl Zone {
             let reject = self.parcel(LetterKind::Reject, 0, false);
             return self.send(from, reject, out);
         }
-        // Who has asked us has sent its view; ours is with it unless we have asked, too.
-        let has_ours = known.is_some();
+        // Our view goes to it, unless it is the same; what we lack follows.
+        let same = fingerprint == Some(self.book.view.fingerprint());
         let neighbour = self.neighbours.enter(now, sender, from);
         neighbour.addr = from;
         if ring {
@@ -104,7 +113,7 @@ impl Zone {
         }
         let new = !neighbour.linked;
         link(neighbour, now);
-        let accept = self.parcel(LetterKind::Accept, 0, !has_ours);
+        let accept = self.parcel(LetterKind::Accept, 0, !same);
         self.send(from, accept, out);
         if new {
             self.replicate(now, Happening::Near(sender), out);
@@ -142,7 +151,9 @@ impl Zone {
         if !neighbour.is_wanted() {
             self.drop_neighbour(now, sender, out);
         }
-        self.mend_soon(now);
+        // Where nearly all are neighbours already there may be nobody left to take us.
+        let wait = self.config.mend / 4 * (1 << self.refusals.min(LONGEST_WAIT));
+        self.mend_at = self.mend_at.max(now + wait);
     }
 
     /// Tells a neighbour that we are neighbours no more, on the ring or by chance.

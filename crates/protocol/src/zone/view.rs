@@ -8,6 +8,7 @@
 //! a neighbour's whole page holds it in common with it. A million simulated views of 2048 fit into memory so.
 
 use crate::member::{Roster, Slot, Version};
+use phalanx_core::rng::mix;
 use phalanx_wire::member::Member;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -42,9 +43,16 @@ pub(super) struct View {
     members: u32,
     /// Bytes that a list of all members has on the wire.
     bytes: u32,
+    /// A hash of all members and their versions, the same at all who have the same view.
+    fingerprint: u64,
 }
 
 impl View {
+    /// A hash of all members and their versions.
+    pub(super) fn fingerprint(&self) -> u64 {
+        self.fingerprint
+    }
+
     /// Bytes that a list of all members has on the wire.
     pub(super) fn bytes(&self) -> usize {
         self.bytes as usize
@@ -91,6 +99,12 @@ impl View {
     /// Writes what is known of a member.
     pub(super) fn set(&mut self, slot: Slot, standing: Standing, roster: &Roster) {
         let before = self.cell(slot);
+        if let Standing::In(version) = self.standing(slot, roster) {
+            self.fingerprint ^= print(slot, version, roster);
+        }
+        if let Standing::In(version) = standing {
+            self.fingerprint ^= print(slot, version, roster);
+        }
         let (version, gone) = match standing {
             Standing::Unknown => (None, 0),
             Standing::In(version) => (Some(version), 0),
@@ -179,6 +193,10 @@ impl View {
     pub(super) fn pages(&self) -> usize {
         self.pages.len()
     }
+}
+
+fn print(slot: Slot, version: Version, roster: &Roster) -> u64 {
+    mix(roster.place(slot) ^ mix(version.incarnation ^ u64::from(version.minor).rotate_left(40)))
 }
 
 fn is_in(cell: u16) -> bool {
