@@ -15,8 +15,10 @@ fn main() {
     let supervisors: u32 = args.get(4).map_or(zones, |t| t.parse().unwrap());
     let nodes = zones * zone + supervisors;
     let network = Network { latency: Latency::Fixed { us: 500.0 }, ..Network::default() };
-    let setup = Setup { nodes, seed: 1, network, threads, ..Setup::default() };
-    let options = Options { profile: zone::Config::lan(), by_reference: true, zone, supervisors, ..Options::default() };
+    let within: u64 = args.get(5).map_or(0, |t| t.parse().unwrap());
+    let setup = Setup { nodes, seed: 1, network, threads, start_within: Duration::from_millis(within), ..Setup::default() };
+    let randoms: usize = args.get(6).map_or(4, |t| t.parse().unwrap());
+    let options = Options { profile: zone::Config { randoms, ..zone::Config::lan() }, by_reference: true, zone, supervisors, ..Options::default() };
     let wall = std::time::Instant::now();
     let (mut sim, _) = member::build(&setup, &options).unwrap();
     println!("built {:?} {}", wall.elapsed(), rss());

@@ -58,7 +58,7 @@ impl Config {
     pub const fn lan() -> Self {
         Self {
             successors: 2,
-            randoms: 4,
+            randoms: 3,
             threshold: 1,
             paces: Paces { lone: true, shortest: Duration::from_micros(500), longest: ms(64) },
             beat: ms(1250),

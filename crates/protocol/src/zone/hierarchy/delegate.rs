@@ -47,7 +47,7 @@ impl Delegate {
             zone,
             supervisors,
             delegates: Vec::new(),
-            look_at: Instant::NEVER,
+            look_at: Instant::ZERO,
             rank: None,
             guards: Vec::new(),
             ask_at: Instant::NEVER,
@@ -182,9 +182,14 @@ impl Zone {
     }
 
     pub(super) fn expire_delegate(&mut self, now: Instant, out: &mut impl Out) {
+        let settled = self.discovery.is_settled();
         let Some(delegate) = self.delegate() else { return };
         if delegate.look_at <= now {
-            self.look_for_delegates(now, out);
+            if settled {
+                self.look_for_delegates(now, out);
+            } else {
+                delegate.look_at = now + REST;
+            }
         }
         let Some(delegate) = self.delegate() else { return };
         if delegate.ask_at <= now {

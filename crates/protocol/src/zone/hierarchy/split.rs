@@ -14,7 +14,8 @@ pub struct Line {
 
 impl Line {
     fn at(self, size: u64) -> f64 {
-        self.base + self.each * size as f64
+        // A line through two large sizes may cut the axis below zero.
+        (self.base + self.each * size as f64).max(0.0)
     }
 
     /// The line through two measurements.
