@@ -202,7 +202,8 @@ impl<'a> Letter<'a> {
         let kind = LetterKind::of(bytes[1]).ok_or(Malformed::Unknown)?;
         let flags = u16_at(bytes, 2);
         let (left, alive, suspected, attributes): (&[u8], &[u8], &[u8], &[u8]) = (&[], &[], &[], &[]);
-        let mut letter = Self { kind, flags, sender: None, left, alive, suspected, attributes, fingerprint: None, zone: "" };
+        let mut letter =
+            Self { kind, flags, sender: None, left, alive, suspected, attributes, fingerprint: None, zone: "" };
         let mut rest = &bytes[Self::HEAD..];
         while !rest.is_empty() {
             if rest.len() < Self::SECTION {

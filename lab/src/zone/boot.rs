@@ -55,7 +55,12 @@ impl Experiment for ZoneBoot {
                     let claim = format!("{name}: 2048 nodes boot in ≤ {bound} s");
                     run.check(Check::new(claim, slowest, Must::AtMost, bound));
                     if *name == "lan" {
-                        run.check(Check::new("lan: idle ≤ 250 B/s for each node", Some(idle), Must::AtMost, IDLE_BYTES));
+                        run.check(Check::new(
+                            "lan: idle ≤ 250 B/s for each node",
+                            Some(idle),
+                            Must::AtMost,
+                            IDLE_BYTES,
+                        ));
                     }
                 }
             }

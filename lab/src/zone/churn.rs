@@ -80,9 +80,19 @@ impl ZoneChurn {
         let of_one = median(&one);
         let ratio = |value: Option<f64>| value.zip(of_one).map(|(v, one)| v / one);
         run.check(Check::new("lan: 256 crashes / one, median ≤ 2", ratio(median(&many)), Must::AtMost, 2.0));
-        run.check(Check::new("lan: 256 crashes, worst / one, median ≤ 5", ratio(many.last().copied()), Must::AtMost, 5.0));
+        run.check(Check::new(
+            "lan: 256 crashes, worst / one, median ≤ 5",
+            ratio(many.last().copied()),
+            Must::AtMost,
+            5.0,
+        ));
         run.check(Check::new("lan: false positives in all seeds", Some(wrong as f64), Must::AtMost, 0.0));
-        run.note(format!("{seeds} seeds; one crash: {:?} ms, 256: median {:?}, worst {:?} ms", of_one, median(&many), many.last()));
+        run.note(format!(
+            "{seeds} seeds; one crash: {:?} ms, 256: median {:?}, worst {:?} ms",
+            of_one,
+            median(&many),
+            many.last()
+        ));
         Ok(())
     }
 }

@@ -44,7 +44,8 @@ impl Experiment for ZoneHierarchy {
                 "boot_s": took.map(significant), "zone": 1,
             });
             if supervisors == LARGEST {
-                let claim = format!("1024 supervisors with 1024 stub zones: full census in ≤ 2 s (the paper: {PAPER_S} s)");
+                let claim =
+                    format!("1024 supervisors with 1024 stub zones: full census in ≤ 2 s (the paper: {PAPER_S} s)");
                 run.check(Check::new(claim, took, Must::AtMost, OURS_S));
             }
         }

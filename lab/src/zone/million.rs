@@ -49,7 +49,12 @@ impl Experiment for ZoneMillion {
             });
             if zones == LARGEST {
                 run.check(Check::new("a million: boot ≤ 3 s", found.boot_s, Must::AtMost, 3.0));
-                run.check(Check::new("a million: a crash at all supervisors ≤ 20 ms", found.crash_ms, Must::AtMost, 20.0));
+                run.check(Check::new(
+                    "a million: a crash at all supervisors ≤ 20 ms",
+                    found.crash_ms,
+                    Must::AtMost,
+                    20.0,
+                ));
                 run.check(Check::new("a million: wall ≤ 600 s", Some(found.wall_s), Must::AtMost, 600.0));
                 run.check(Check::new("a million: memory ≤ 16 GiB, in MB", found.rss_mb, Must::AtMost, 16.0 * 1024.0));
             }

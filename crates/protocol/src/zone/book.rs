@@ -271,7 +271,7 @@ mod tests {
                 self.0.push(match event {
                     Event::Joined { member, version } => format!("+{} {version}", member.0),
                     Event::Left { member, version, why } => format!("-{} {version} {why:?}", member.0),
-                    Event::Attribute { .. } => "attribute".into(),
+                    Event::Attribute { .. } | Event::Details { .. } => "other".into(),
                 });
             }
         }

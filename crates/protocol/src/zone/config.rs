@@ -71,7 +71,7 @@ impl Config {
             late: ms(100),
             mend: ms(20),
             connect: ms(1000),
-            discover_first: ms(20),
+            discover_first: ms(10),
             discover_last: Duration::from_secs(30),
             history_age: Duration::from_secs(600),
             history: 4096,

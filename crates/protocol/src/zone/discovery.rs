@@ -2,7 +2,7 @@
 //!
 //! ZN-3, 002 §3: a random target from (B \ View) ∪ H is asked for its whole view. Often at boot, ever more rarely later;
 //! never again when there is nobody to ask. Where we differ:
-//! - At boot the bootstrap set is asked again until an answer brings nothing new, though its members are in the view by
+//! - At boot the bootstrap set is asked again until an answer brings little that is new, though its members are in the view by
 //!   then: of many that start at once each would know the few that were asked before it, and all would link to the same.
 //! - A member that is alone asks at least once a second, for ever.
 
@@ -12,6 +12,8 @@ use phalanx_core::{Addr, Duration, Fingerprint, Instant};
 use phalanx_wire::zone::{LetterKind, flag};
 use std::sync::Arc;
 
+/// An answer that brings less than this part of the view brings nothing new.
+const LITTLE: usize = 16;
 /// After so many questions at boot a member looks for neighbours among those it knows.
 const ROUNDS: u32 = 4;
 /// The longest wait of a member that is alone.
@@ -26,7 +28,7 @@ pub(super) struct Discovery {
     me: Addr,
     at: Instant,
     wait: Duration,
-    /// Some answer brought nothing new, or enough were asked.
+    /// Some answer brought little that was new, or enough were asked.
     settled: bool,
     rounds: u32,
     /// Whom we asked last.
@@ -161,7 +163,8 @@ impl Zone {
         }
         // Seeds link at once: what one of them hears all of them shall know when they are asked again.
         let seed = self.discovery.seeds.contains(&self.discovery.me);
-        if !self.discovery.settled && (seed || self.book.view.len() == members_before) {
+        let new = self.book.view.len() - members_before.min(self.book.view.len());
+        if !self.discovery.settled && (seed || new * LITTLE <= self.book.view.len()) {
             self.discovery.settled = true;
             self.mend_at = now;
         }

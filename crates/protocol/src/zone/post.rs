@@ -4,11 +4,11 @@
 //! left, then who is alive, then who is suspected is processed: that order makes false suspicions unlikely.
 
 use super::Zone;
-use super::hierarchy::{Upward, is_upward};
 use super::delta::Mask;
+use super::hierarchy::{Upward, is_upward};
 use super::letter::{Alive, Parcel};
-use super::view::{Standing, View};
 use super::replicate::{Happening, Written};
+use super::view::{Standing, View};
 use crate::member::{Card, Name, Out, Output, Peer, Slot, Version};
 use phalanx_core::{Addr, Instant, Payload, Snapshot};
 use phalanx_wire::member::Member;

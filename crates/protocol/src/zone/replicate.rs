@@ -49,6 +49,8 @@ impl Names for Present<'_> {
 struct Replicated<'a, S> {
     zone: &'a Addresses<'a>,
     sender: &'a [u8],
+    /// The last letter, for the next neighbour that is told the same.
+    last: Option<Arc<Written>>,
     out: &'a mut S,
 }
 
@@ -70,15 +72,27 @@ impl<'o, S: Out> Sink<Said<'o>> for Replicated<'_, S> {
         match said {
             Said::Send { to, bytes } => {
                 let Some(to) = self.zone.of(to) else { return };
-                let mut letter = self.sender.to_vec();
-                Letter::put_attributes(bytes, &mut letter);
-                let message: Arc<dyn Snapshot> = Arc::new(Written(letter));
+                let same = self.last.take().filter(|l| l.0.ends_with(bytes) && l.0.len() == self.length(bytes));
+                let letter = same.unwrap_or_else(|| {
+                    let mut letter = Vec::with_capacity(self.length(bytes));
+                    letter.extend_from_slice(self.sender);
+                    Letter::put_attributes(bytes, &mut letter);
+                    Arc::new(Written(letter))
+                });
+                let message: Arc<dyn Snapshot> = Arc::clone(&letter) as _;
+                self.last = Some(letter);
                 self.out.push(Output::Message { to, message: &message, across: false });
             }
             Said::Changed { member, key, value } => {
                 self.out.push(Output::Event(Event::Attribute { member, key, value }));
             }
         }
+    }
+}
+
+impl<S> Replicated<'_, S> {
+    fn length(&self, bytes: &[u8]) -> usize {
+        self.sender.len() + Letter::SECTION + bytes.len()
     }
 }
 
@@ -122,7 +136,7 @@ impl Zone {
         }
         let names = Present { roster: &self.roster, view: &self.book.view };
         let addresses = Addresses { roster: &self.roster, neighbours: &self.neighbours };
-        let out = &mut Replicated { zone: &addresses, sender: &sender, out };
+        let out = &mut Replicated { zone: &addresses, sender: &sender, last: None, out };
         match what {
             Happening::Changed(Change::Joined(slot)) => self.attributes.on_joined(now, slot, &names, out),
             Happening::Changed(Change::Left(slot)) => self.attributes.on_left(now, slot, &names, out),

@@ -7,9 +7,9 @@ use super::wants::Wants;
 use super::{Names, Out, Output};
 use crate::member::Slot;
 use crate::zone::pace::Pace;
-use phalanx_core::{Code, Fingerprint, Identity, Instant};
+use phalanx_core::{Code, Fingerprint, Identity, Instant, Sorted};
 use phalanx_wire::attribute::{RECORDS_MAX, Record, encode_request};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
 /// When and where a handler runs.
 pub(super) struct At<'a, N> {
@@ -37,13 +37,13 @@ pub(super) struct Replica {
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub(super) struct State {
     /// By owner; our own is one of them. Only maps that have something.
-    pub(super) maps: BTreeMap<Slot, Replica>,
+    pub(super) maps: Sorted<Slot, Replica>,
     /// Maps that changed since the last digest (`u > u_sent`).
     pub(super) news: BTreeSet<Slot>,
     pub(super) pace: Pace,
     pub(super) wants: Wants,
     /// What each neighbour has of members that are not in our view.
-    notes: BTreeMap<Slot, Notes>,
+    notes: Sorted<Slot, Notes>,
     /// What we had of members that left.
     left: Notes,
     /// The number of the last request.
@@ -136,14 +136,14 @@ impl State {
 
     /// A neighbour has a map of a member, or of a life of it, that we do not see.
     pub(super) fn note(&mut self, from: Slot, identity: Identity, incarnation: u64, version: u64) {
-        let forgotten = self.notes.entry(from).or_default().note(identity, (incarnation, version));
+        let forgotten = self.notes.or_insert(from, Default::default()).note(identity, (incarnation, version));
         self.counters.drop_many(Dropped::Crowded, forgotten);
     }
 
     /// Somebody has more of our own map than we ever wrote: what we write must win over it.
     pub(super) fn overtake<N>(&mut self, at: &At<'_, N>, lie: u64) {
         self.counters.drop(Dropped::Lie);
-        self.maps.entry(at.me).or_default().map.overtake(lie.min(VERSION_MAX));
+        self.maps.or_insert(at.me, Default::default()).map.overtake(lie.min(VERSION_MAX));
         self.has_news(at.now, at.me, at.config);
     }
 

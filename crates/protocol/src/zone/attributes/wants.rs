@@ -14,8 +14,7 @@
 //! A want for which nobody is left to ask is *dry*: then all neighbours are asked at once with `push`, as in lines 18
 //! and 22.
 
-use phalanx_core::{Fingerprint, Instant};
-use std::collections::BTreeMap;
+use phalanx_core::{Fingerprint, Instant, Sorted};
 
 use crate::member::Slot;
 
@@ -42,15 +41,15 @@ struct Desk {
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub(super) struct Wants {
     /// By the map's owner.
-    wants: BTreeMap<Slot, Want>,
+    wants: Sorted<Slot, Want>,
     /// Only of neighbours that are asked, or were silent.
-    desks: BTreeMap<Slot, Desk>,
+    desks: Sorted<Slot, Desk>,
 }
 
 impl Wants {
     /// `from` has the map of `owner` up to `version`, which is more than we hold.
     pub(super) fn offer(&mut self, owner: Slot, incarnation: u64, from: Slot, version: u64) {
-        let want = self.wants.entry(owner).or_insert(Want { incarnation, offers: Vec::new(), asked: None });
+        let want = self.wants.or_insert(owner, Want { incarnation, offers: Vec::new(), asked: None });
         if want.incarnation != incarnation {
             *want = Want { incarnation, offers: Vec::new(), asked: None };
         }

@@ -41,7 +41,10 @@ impl Summary {
 
 /// All zones, by name. Of two guards that both publish a zone for a moment, the one with delegates counts, then the one
 /// that has published more.
-pub(super) fn read(attributes: &Attributes, members: impl Iterator<Item = Slot>) -> impl Iterator<Item = (Name, Summary)> {
+pub(super) fn read(
+    attributes: &Attributes,
+    members: impl Iterator<Item = Slot>,
+) -> impl Iterator<Item = (Name, Summary)> {
     let mut zones: BTreeMap<Name, Summary> = BTreeMap::new();
     for member in members {
         for (key, value) in attributes.map(member) {

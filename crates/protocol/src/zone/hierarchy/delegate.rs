@@ -109,7 +109,8 @@ impl Zone {
         if delegate.delegates.iter().any(|&s| !view.contains(s)) {
             self.look_for_delegates(now, out);
         } else {
-            delegate.look_at = now + REST;
+            // Not all zones of a large system at the same moment.
+            delegate.look_at = now + REST + Duration(self.rng.below(REST.0));
         }
     }
 

@@ -103,8 +103,7 @@ impl Zone {
         let mut mask = crate::zone::delta::Mask::default();
         self.guards_of(zone).into_iter().for_each(|slot| mask.insert(slot));
         let sender = (self.book.me, self.book.version());
-        let mut guards =
-            Parcel::new(LetterKind::Guards, 0, sender, &self.roster, &self.book.view, Alive::These(mask));
+        let mut guards = Parcel::new(LetterKind::Guards, 0, sender, &self.roster, &self.book.view, Alive::These(mask));
         guards.zone = Some(zone.clone());
         self.send_across(to, guards, out);
     }
@@ -251,7 +250,8 @@ impl Zone {
 
     pub(super) fn on_detailed(&mut self, zone: Name, letter: Upward<'_>, out: &mut impl Out) {
         let Some(supervisor) = self.supervisor() else { return };
-        if letter.flags() & flag::NONE == 0 && (supervisor.details.len() < ZONES || supervisor.details.contains_key(&zone))
+        if letter.flags() & flag::NONE == 0
+            && (supervisor.details.len() < ZONES || supervisor.details.contains_key(&zone))
         {
             let replica = supervisor.details.entry(zone.clone()).or_default();
             *replica = Replica::default();
