@@ -50,11 +50,11 @@ pub struct Buf {
     attached: Option<Box<Attachment>>,
 }
 
-/// Capacities of pooled buffers: heartbeats, small packets, an Ethernet frame, a jumbo frame, our largest datagram, UDP's.
-const CLASSES: [usize; 6] = [128, 512, 2048, 9_216, 16_640, 65_536];
+/// Capacities of pooled buffers: heartbeats, hellos, small packets, an Ethernet frame, a jumbo frame, our largest datagram, UDP's.
+const CLASSES: [usize; 7] = [128, 256, 512, 2048, 9_216, 16_640, 65_536];
 /// Free buffers kept for each class and thread; more are given back to the allocator. The classes above a
 /// frame are rare and large: fewer of them.
-const KEPT: [usize; 6] = [65_536, 16_384, 8_192, 1_024, 1_024, 64];
+const KEPT: [usize; 7] = [65_536, 16_384, 16_384, 8_192, 1_024, 1_024, 64];
 
 thread_local! {
     static POOL: RefCell<[Vec<Vec<u8>>; CLASSES.len()]> = const { RefCell::new([const { Vec::new() }; CLASSES.len()]) };

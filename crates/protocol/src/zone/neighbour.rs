@@ -113,6 +113,9 @@ impl Neighbours {
     /// The neighbour in `slot`, known or new.
     pub(super) fn enter(&mut self, now: Instant, slot: Slot, addr: Addr) -> &mut Neighbour {
         let at = self.0.binary_search_by_key(&slot, |n| n.slot).unwrap_or_else(|at| {
+            if self.0.len() == self.0.capacity() {
+                self.0.reserve_exact(2);
+            }
             self.0.insert(at, Neighbour::new(now, slot, addr));
             at
         });
