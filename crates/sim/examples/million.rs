@@ -28,7 +28,12 @@ fn main() {
     };
     let wall = std::time::Instant::now();
     let (mut sim, _) = member::build(&setup, &options).unwrap();
-    println!("zone {} link {} node {}", size_of::<zone::Zone>(), size_of::<phalanx_protocol::link::Link>(), size_of::<phalanx_protocol::node::Node<zone::Zone>>());
+    println!(
+        "zone {} link {} node {}",
+        size_of::<zone::Zone>(),
+        size_of::<phalanx_protocol::link::Link>(),
+        size_of::<phalanx_protocol::node::Node<zone::Zone>>()
+    );
     println!("built {:?} {}", wall.elapsed(), rss());
     for _ in 0..40 {
         sim.run_for(Duration::from_millis(50));
