@@ -9,6 +9,9 @@
 //! ```
 
 mod route;
+mod start;
+
+pub use start::Start;
 
 use crate::link::status::Ticket;
 use crate::link::{self, Link};
@@ -89,6 +92,14 @@ pub enum Input<'a> {
         /// With whom.
         addr: Addr,
     },
+}
+
+impl<'a> Input<'a> {
+    /// The platform received a packet; of a real network, where nothing travels by reference.
+    #[must_use]
+    pub const fn arrived(from: Addr, bytes: &'a mut [u8]) -> Self {
+        Self::Arrived { from, bytes, attached: None }
+    }
 }
 
 /// What a node asks of its driver.
