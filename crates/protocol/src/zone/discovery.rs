@@ -58,6 +58,10 @@ impl Discovery {
         self.at.min(self.contacts.front().map_or(Instant::NEVER, |c| c.0))
     }
 
+    pub(super) fn contacts(&self) -> usize {
+        self.contacts.len()
+    }
+
     /// True once this member knows what its bootstrap set knows: then it looks for neighbours.
     pub(super) fn is_settled(&self) -> bool {
         self.settled

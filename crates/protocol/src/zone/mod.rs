@@ -71,6 +71,25 @@ pub struct Counters {
     pub starved: u64,
     /// Questions of others for a probe that were over the bound.
     pub relays_refused: u64,
+    /// Letters sent, each receiver counted.
+    pub letters: u64,
+}
+
+/// How much a member holds, for operators and checkers.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Tables {
+    /// Members linked with, or asked to be.
+    pub neighbours: usize,
+    /// Others whose link is kept for a while.
+    pub contacts: usize,
+    /// Removed members that are remembered.
+    pub history: usize,
+    /// Slots of the roster.
+    pub roster: usize,
+    /// Probes under way for others.
+    pub relays: usize,
+    /// Removed members that others say are there.
+    pub trials: usize,
 }
 
 /// A member of a zone.
@@ -102,6 +121,13 @@ impl std::fmt::Debug for Zone {
 }
 
 impl Zone {
+    /// Others whose links are kept for a while, at most.
+    pub const CONTACTS: usize = 4096;
+    /// Probes for others that are under way, at most; more are refused.
+    pub const RELAYS: usize = 64;
+    /// Removed members that others say are there, and that are asked themselves, at most.
+    pub const TRIALS: usize = 64;
+
     /// A start of a member. `incarnation` must be higher than in any start before; `seeds` are where to look for others.
     ///
     /// # Panics
@@ -148,6 +174,24 @@ impl Zone {
     /// The members that this one is linked with now.
     pub fn neighbours(&self) -> impl Iterator<Item = Slot> {
         self.neighbours.iter().filter(|n| n.linked).map(|n| n.slot)
+    }
+
+    /// ZN-2: the members that were removed and are remembered.
+    pub fn history(&self) -> impl Iterator<Item = Slot> {
+        self.book.history()
+    }
+
+    /// How much is held now.
+    #[must_use]
+    pub fn tables(&self) -> Tables {
+        Tables {
+            neighbours: self.neighbours.iter().count(),
+            contacts: self.discovery.contacts(),
+            history: self.book.history().len(),
+            roster: self.roster.len(),
+            relays: self.watch.relays(),
+            trials: 0,
+        }
     }
 
     /// Everybody that is known.

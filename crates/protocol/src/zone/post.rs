@@ -193,11 +193,12 @@ impl Zone {
         parcel
     }
 
-    pub(super) fn send(&self, to: Addr, parcel: Parcel, out: &mut impl Out) {
+    pub(super) fn send(&mut self, to: Addr, parcel: Parcel, out: &mut impl Out) {
         self.send_all(&[to], parcel, out);
     }
 
-    fn send_all(&self, to: &[Addr], parcel: Parcel, out: &mut impl Out) {
+    fn send_all(&mut self, to: &[Addr], parcel: Parcel, out: &mut impl Out) {
+        self.counters.letters += to.len() as u64;
         let snapshot: Arc<dyn Snapshot> = Arc::new(parcel);
         for &to in to {
             out.push(Output::Message { to, message: &snapshot });

@@ -58,6 +58,10 @@ impl Watch {
         self.beat_at
     }
 
+    pub(super) fn relays(&self) -> usize {
+        self.relays.len()
+    }
+
     pub(super) fn fingerprint(&self, print: &mut Fingerprint) {
         print.instant(self.beat_at);
         print.instant(self.heard_at);

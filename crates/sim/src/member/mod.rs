@@ -6,9 +6,13 @@
 //! | file | idea |
 //! |---|---|
 //! | `build` | clusters of members |
+//! | [`checks`] | what must hold of them |
+//! | [`sweep`] | drawn faults, many seeds |
 //! | `watch` | what a run is asked about: boot, views, who knows what when |
 
 mod build;
+pub mod checks;
+pub mod sweep;
 mod watch;
 
 pub use build::{Options, build};
@@ -28,6 +32,11 @@ const ROUNDS: usize = 4;
 /// What members say.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Note {
+    /// The member started.
+    Started {
+        /// Its incarnation.
+        incarnation: u64,
+    },
     /// A member is there.
     Joined {
         /// The node that it runs on.
@@ -158,6 +167,10 @@ impl<E: Engine + Send> Process for Member<E> {
     type Note = Note;
 
     fn start(&mut self, now: Instant, net: &mut Ctx<'_, Self>) {
+        if self.shared.is_telling() {
+            let own = self.engine().version(self.engine().me());
+            own.into_iter().for_each(|v| net.note(Note::Started { incarnation: v.incarnation }));
+        }
         self.act(now, Vec::new(), net);
     }
 
