@@ -25,6 +25,9 @@ pub struct Config {
     pub tripped: Duration,
     /// See `tripped`.
     pub silent: Duration,
+    /// A doubt that nobody seconds is believed after so many times that long: rather we are out of reach ourselves. By
+    /// then those who do not hear from us must have found that out, and so do not believe us.
+    pub isolated: u64,
     /// Members asked to probe a doubted one, in each round.
     pub helpers: usize,
     /// Neighbours hold tripwires.
@@ -65,6 +68,7 @@ impl Config {
             probes: true,
             tripped: ms(20),
             silent: ms(300),
+            isolated: 40,
             helpers: 2,
             tripwires: true,
             late: ms(100),

@@ -4,7 +4,10 @@
 //! never again when there is nobody to ask. Where we differ:
 //! - At boot the bootstrap set is asked again until an answer brings nothing new, though its members are in the view by
 //!   then: of many that start at once each would know the few that were asked before it, and all would link to the same.
-//! - A member that is alone asks at least once a second, for ever.
+//! - A member that is alone asks at least once a second, for ever. In large zones each asks more rarely, so that a
+//!   removed member is not asked by thousands at once.
+//! - When somebody comes back in the incarnation in which it was removed, a partition may be over: all ask again soon.
+//! - Requests of one peer that come too soon are not answered: a view is much larger than a request.
 
 use super::Zone;
 use crate::member::{Engine, Out, Output, Slot};
@@ -19,6 +22,8 @@ const ROUNDS: u32 = 4;
 const CONTACT: Duration = Duration::from_secs(2);
 /// The longest wait of a member that is alone.
 const LONELY: Duration = Duration::from_secs(1);
+/// Members that ask in each second, about, when somebody was removed.
+const ASKING: u64 = 64;
 
 /// Whom to ask, and when.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -117,6 +122,11 @@ impl Zone {
         }
     }
 
+    /// How long to wait with a first question about those who were removed.
+    fn first_wait(&self) -> Duration {
+        (LONELY * (self.len() as u64 / ASKING).max(1)).min(self.config.discover_last)
+    }
+
     /// Seeds that we know from others need not be asked who they are.
     fn recognise_seeds(&mut self) {
         let Discovery { seeds, found, .. } = &mut self.discovery;
@@ -153,18 +163,52 @@ impl Zone {
         }
     }
 
-    /// Somebody was removed: it may be behind a partition.
+    /// Somebody was removed, or came back: others may be behind a partition, or not any more.
     pub(super) fn arm_discovery(&mut self, now: Instant) {
-        if self.discovery.at == Instant::NEVER && self.book.history().len() > 0 {
-            self.discovery.wait = LONELY;
-            self.discovery.at = now + LONELY;
+        let returned = std::mem::take(&mut self.book.returned);
+        if self.book.history().len() == 0 || (self.discovery.at != Instant::NEVER && !returned) {
+            return;
+        }
+        let wait = self.first_wait();
+        if self.discovery.at == Instant::NEVER || wait < self.discovery.wait {
+            self.discovery.wait = wait;
+            let soon = now + wait / 2 + Duration(self.rng.below(wait.0));
+            self.discovery.at = self.discovery.at.min(soon);
         }
     }
 
     pub(super) fn on_discover(&mut self, now: Instant, from: Addr, flags: u16, out: &mut impl Out) {
+        let before = self.discovery.contacts.iter().rev().find(|c| c.1 == from).map(|c| c.0 - CONTACT);
+        if before.is_some_and(|at| now < at + self.config.discover_first / 2) {
+            self.counters.discoveries_refused += 1;
+            return;
+        }
         let found = self.parcel(LetterKind::Found, flags & flag::BOOT, true);
         self.send(from, found, out);
-        self.discovery.contacts.push_back((now + CONTACT, from));
+        self.keep_contact(now, from, out);
+    }
+
+    /// Keeps a link for a while. The oldest gives way when there are too many.
+    pub(super) fn keep_contact(&mut self, now: Instant, addr: Addr, out: &mut impl Out) {
+        let contacts = &mut self.discovery.contacts;
+        if let Some(i) = contacts.iter().rposition(|c| c.1 == addr) {
+            contacts.remove(i);
+        }
+        contacts.push_back((now + CONTACT, addr));
+        if contacts.len() > Self::CONTACTS
+            && let Some((_, oldest)) = contacts.pop_front()
+        {
+            self.counters.discoveries_refused += 1;
+            self.release(oldest, out);
+        }
+    }
+
+    /// Others say that this member is there, which we have removed: asks it, so that it speaks up if it is.
+    pub(super) fn ask_removed(&mut self, now: Instant, slot: Slot, out: &mut impl Out) {
+        let Some(addr) = self.roster.card(slot).map(|c| c.addr) else { return };
+        let request = self.parcel(LetterKind::Discover, 0, false);
+        self.send(addr, request, out);
+        self.keep_contact(now, addr, out);
     }
 
     pub(super) fn on_found(

@@ -18,6 +18,7 @@
 //! | `config` | profiles |
 //! | `view` | two bytes for each member |
 //! | `book` | Algorithm 1 |
+//! | `damping` | when to answer an accusation |
 //! | `delta` | Δ, what is new |
 //! | [`pace`] | when news leaves |
 //! | `letter` | what letters hold |
@@ -29,6 +30,7 @@
 
 mod book;
 mod config;
+mod damping;
 mod delta;
 mod discovery;
 mod letter;
@@ -43,6 +45,7 @@ pub use config::Config;
 
 use crate::member::{Card, Engine, Input, Out, Output, Roster, Slot, Version};
 use book::Book;
+use damping::Damping;
 use discovery::Discovery;
 use neighbour::Neighbours;
 use pace::Pace;
@@ -71,6 +74,16 @@ pub struct Counters {
     pub starved: u64,
     /// Questions of others for a probe that were over the bound.
     pub relays_refused: u64,
+    /// Times we were removed again so soon that we held back.
+    pub held_back: u64,
+    /// Versions that are too far in the future to be true.
+    pub implausible: u64,
+    /// Requests for our view that came too soon after another of the same peer, and links given up for others.
+    pub discoveries_refused: u64,
+    /// Whole views sent because a neighbour's differed at rest.
+    pub resyncs: u64,
+    /// Members told that we have removed them.
+    pub told: u64,
     /// Letters sent, each receiver counted.
     pub letters: u64,
 }
@@ -88,8 +101,6 @@ pub struct Tables {
     pub roster: usize,
     /// Probes under way for others.
     pub relays: usize,
-    /// Removed members that others say are there.
-    pub trials: usize,
 }
 
 /// A member of a zone.
@@ -102,6 +113,7 @@ pub struct Zone {
     neighbours: Neighbours,
     discovery: Discovery,
     watch: Watch,
+    damping: Damping,
     /// When to look for neighbours.
     mend_at: Instant,
     /// Random neighbours that refused in a row.
@@ -125,8 +137,6 @@ impl Zone {
     pub const CONTACTS: usize = 4096;
     /// Probes for others that are under way, at most; more are refused.
     pub const RELAYS: usize = 64;
-    /// Removed members that others say are there, and that are asked themselves, at most.
-    pub const TRIALS: usize = 64;
 
     /// A start of a member. `incarnation` must be higher than in any start before; `seeds` are where to look for others.
     ///
@@ -154,6 +164,7 @@ impl Zone {
             neighbours: Neighbours::default(),
             discovery: Discovery::new(now, seeds, card.addr),
             watch,
+            damping: Damping::new(),
             mend_at: Instant::NEVER,
             refusals: 0,
             next_at: Instant::NEVER,
@@ -190,7 +201,6 @@ impl Zone {
             history: self.book.history().len(),
             roster: self.roster.len(),
             relays: self.watch.relays(),
-            trials: 0,
         }
     }
 
@@ -207,8 +217,9 @@ impl Zone {
         for slot in gone {
             self.drop_neighbour(now, slot, out);
         }
+        self.answer_accusation(now);
         if self.discovery.is_settled() && self.mend_at == Instant::NEVER {
-            self.mend_at = now + self.config.mend;
+            self.mend_at = now + if self.damping.is_waiting() { damping::MEND } else { self.config.mend };
         }
         if !self.book.delta.is_empty() {
             self.pace.news(now, &self.config.paces);
@@ -220,6 +231,7 @@ impl Zone {
         let news = if self.neighbours.iter().next().is_some() { self.pace.due_at() } else { Instant::NEVER };
         self.next_at =
             news.min(self.mend_at).min(self.discovery.deadline()).min(self.watch.deadline()).min(self.doubts_deadline());
+        self.next_at = self.next_at.min(self.damping.deadline());
     }
 
     /// Our driver called much too late: what we did not hear in the meantime says nothing about others.
@@ -267,9 +279,11 @@ impl Machine for Zone {
         if self.discovery.deadline() <= now {
             self.discover(now, out);
         }
-        if self.watch.deadline() <= now {
+        if self.watch.beat_at() <= now {
             self.beat(now, out);
         }
+        self.expire_relays(now, out);
+        self.expire_damping(now, out);
         self.expire_doubts(now, out);
         if self.mend_at <= now {
             self.mend(now, out);
@@ -290,6 +304,7 @@ impl Machine for Zone {
         self.neighbours.fingerprint(print);
         self.discovery.fingerprint(print);
         self.watch.fingerprint(print);
+        self.damping.fingerprint(print);
         print.instant(self.mend_at);
         print.add(&self.refusals);
     }

@@ -16,16 +16,22 @@ pub(super) struct Neighbour {
     pub(super) random: bool,
     /// Both sides have said so.
     pub(super) linked: bool,
+    /// Our whole view is with it, or on its way, in the present session.
+    pub(super) ours: bool,
     /// When we asked, or when it was linked.
     pub(super) since: Instant,
     /// A tripwire was asked for, or is up.
     pub(super) wired: bool,
     /// Beats sent to it, the last that it echoed, and the last heard from it.
-    pub(super) beats: u16,
-    pub(super) echoed: u16,
-    pub(super) heard: u16,
+    pub(super) beats: u8,
+    pub(super) echoed: u8,
+    pub(super) heard: u8,
+    /// Some beat was heard since it was linked: `heard` means something.
+    pub(super) beaten: bool,
+    /// Beats in a row that spoke of another view than ours.
+    pub(super) differs: u8,
     pub(super) heard_at: Instant,
-    /// A bit for each of the last beats of ours: it was silent before it.
+    /// A bit for each of its last beats: it was lost, or said that ours were.
     pub(super) misses: u16,
     /// The last measured round trip.
     pub(super) round_trip: Duration,
@@ -43,6 +49,8 @@ pub(super) struct Doubt {
     pub(super) tripped: bool,
     /// How often its host said that nobody listens.
     pub(super) refused: u32,
+    /// Somebody else gets no answer from it either.
+    pub(super) seconded: bool,
 }
 
 impl Neighbour {
@@ -54,11 +62,14 @@ impl Neighbour {
             behind: false,
             random: false,
             linked: false,
+            ours: false,
             since: now,
             wired: false,
             beats: 0,
             echoed: 0,
             heard: 0,
+            beaten: false,
+            differs: 0,
             heard_at: now,
             misses: 0,
             round_trip: Duration::ZERO,
@@ -76,14 +87,15 @@ impl Neighbour {
     }
 
     pub(super) fn fingerprint(&self, print: &mut Fingerprint) {
-        print.add(&(self.slot, self.addr, self.ahead, self.behind, self.random, self.linked, self.wired));
-        print.add(&(self.beats, self.echoed, self.heard, self.misses, self.round_trip, self.doubt.is_some()));
+        print.add(&(self.slot, self.addr, self.ahead, self.behind, self.random, self.linked, self.ours, self.wired));
+        print.add(&(self.beats, self.echoed, self.heard, self.beaten, self.differs, self.misses));
+        print.add(&(self.round_trip, self.doubt.is_some()));
         print.instant(self.since);
         print.instant(self.heard_at);
         if let Some(doubt) = &self.doubt {
             print.instant(doubt.since);
             print.instant(doubt.next_at);
-            print.add(&(doubt.nonce, doubt.tries, doubt.tripped, doubt.refused));
+            print.add(&(doubt.nonce, doubt.tries, doubt.tripped, doubt.refused, doubt.seconded));
         }
     }
 }
@@ -99,6 +111,14 @@ impl Neighbours {
 
     pub(super) fn iter_mut(&mut self) -> std::slice::IterMut<'_, Neighbour> {
         self.0.iter_mut()
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    pub(super) fn nth(&mut self, at: usize) -> &mut Neighbour {
+        &mut self.0[at]
     }
 
     pub(super) fn of(&mut self, slot: Slot) -> Option<&mut Neighbour> {

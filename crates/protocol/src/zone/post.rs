@@ -4,7 +4,10 @@
 //! left, then who is alive, then who is suspected is processed: that order makes false suspicions unlikely.
 
 use super::Zone;
+use super::delta::Mask;
 use super::letter::{Alive, Parcel};
+use super::topology::SPARE_URGENT;
+use super::view::Standing;
 use crate::member::{Card, Name, Out, Output, Peer, Slot, Version};
 use phalanx_core::{Addr, Instant, Payload, Snapshot};
 use phalanx_wire::member::Member;
@@ -13,6 +16,10 @@ use std::sync::Arc;
 
 /// Up to so many named members are looked up one by one; beyond, pages are compared.
 const FEW: usize = 16;
+/// Incarnations by which a version may be ahead of what is known: 136 years, when they are seconds.
+const LEAP: u64 = 1 << 32;
+/// Members that are asked at once when views differ.
+const ASKED: usize = 4;
 
 impl Zone {
     pub(super) fn on_message(&mut self, now: Instant, from: Peer, payload: Payload<'_>, out: &mut impl Out) {
@@ -39,12 +46,14 @@ impl Zone {
         }
         let Some((slot, version)) = self.enter(&sender) else { return };
         let before = self.book.view.len();
-        self.answer_for_discovery(letter.kind, letter.flags);
+        // It was under way for long: what its sender thought of others then may be wrong.
+        let late = self.book.view.of(slot, &self.roster).is_some_and(|known| version < known);
+        self.answer_for_discovery(letter.kind, letter.flags, slot);
         let mut changed = false;
         for left in letter.left() {
             if let Some(p) = self.roster.find(&left.identity) {
                 let v = Version { incarnation: left.incarnation, minor: left.minor };
-                changed |= self.book.on_leave(now, p, v, left.code, &self.roster, out);
+                changed |= self.plausible(p, v) && self.book.on_leave(now, p, v, left.code, &self.roster, out);
             }
         }
         changed |= self.book.on_alive(slot, version, &self.roster, out);
@@ -55,9 +64,16 @@ impl Zone {
         }
         for s in letter.suspected() {
             let v = Version { incarnation: s.incarnation, minor: s.minor };
-            if let (Some(r), Some(s)) = (self.roster.find(&s.reporter), self.roster.find(&s.suspect)) {
+            if let (Some(r), Some(s)) = (self.roster.find(&s.reporter), self.roster.find(&s.suspect))
+                && !(late && r == slot)
+                && self.plausible(s, v)
+            {
                 changed |= self.suspicion(now, r, s, v, out);
             }
+        }
+        if letter.flags & flag::WHOLE != 0 {
+            let theirs: Vec<Slot> = letter.alive().filter_map(|m| self.roster.find(&m.identity)).collect();
+            self.compare(now, slot, theirs.into_iter(), out);
         }
         self.act_on(now, from, slot, (letter.kind, letter.flags), changed, before, out);
     }
@@ -79,7 +95,8 @@ impl Zone {
             return;
         }
         let before = self.book.view.len();
-        self.answer_for_discovery(parcel.kind, parcel.flags);
+        let late = self.book.view.of(parcel.sender, &self.roster).is_some_and(|known| parcel.version < known);
+        self.answer_for_discovery(parcel.kind, parcel.flags, parcel.sender);
         let mut changed = false;
         for &(p, v, code) in &parcel.left {
             changed |= self.book.on_leave(now, p, v, code, &self.roster, out);
@@ -111,7 +128,12 @@ impl Zone {
             }
         }
         for &(r, s, v) in &parcel.suspected {
-            changed |= self.suspicion(now, r, s, v, out);
+            if !(late && r == parcel.sender) {
+                changed |= self.suspicion(now, r, s, v, out);
+            }
+        }
+        if parcel.flags & flag::WHOLE != 0 {
+            self.compare(now, parcel.sender, parcel.view.slots(), out);
         }
         self.act_on(now, from, parcel.sender, (parcel.kind, parcel.flags), changed, before, out);
     }
@@ -123,7 +145,11 @@ impl Zone {
         if let Some(slot) = known
             && self.roster.card(slot).is_some_and(|c| c.addr == member.addr && c.name.as_str() == member.name)
         {
-            return Some((slot, version));
+            return self.plausible(slot, version).then_some((slot, version));
+        }
+        // Checked before a slot is spent on it.
+        if known.is_none() && !self.follows(self.book.version().incarnation, version) {
+            return None;
         }
         let name = Name::new(member.name).ok()?;
         let card = Card { identity: member.identity, addr: member.addr, name };
@@ -131,6 +157,9 @@ impl Zone {
             self.counters.crowded_out += 1;
             return None;
         };
+        if !self.plausible(slot, version) {
+            return None;
+        }
         // Only the newest word about a member says where it is.
         if self.book.view.of(slot, &self.roster).is_none_or(|v| version > v) && slot != self.book.me {
             self.roster.change(slot, &card);
@@ -139,21 +168,65 @@ impl Zone {
     }
 
     /// A report counts when its author is a member: the excluded cannot exclude others.
-    fn suspicion(&mut self, now: Instant, r: Slot, s: Slot, v: Version, out: &mut impl Out) -> bool {
-        if self.config.probes && !self.book.view.contains(r) {
+    pub(super) fn suspicion(&mut self, now: Instant, r: Slot, s: Slot, v: Version, out: &mut impl Out) -> bool {
+        if self.config.probes && !self.book.view.contains(r) && s != self.book.me {
             self.counters.strange_reporters += 1;
             return false;
         }
-        let about_us = s == self.book.me;
-        let changed = self.book.on_suspicion(now, r, s, v, self.config.threshold, &self.roster, out);
-        self.counters.refuted += u64::from(about_us && changed);
-        changed
+        self.book.on_suspicion(now, r, s, v, self.config.threshold, &self.roster, out)
+    }
+
+    /// A version that lies beyond all that a member can reach is a lie, or damage. Believed, it could never be outdone.
+    pub(super) fn plausible(&mut self, slot: Slot, v: Version) -> bool {
+        let known = match self.book.view.standing(slot, &self.roster) {
+            Standing::In(known) | Standing::Gone(known) => known.incarnation,
+            Standing::Unknown => 0,
+        };
+        self.follows(known.max(self.book.version().incarnation), v)
+    }
+
+    fn follows(&mut self, incarnation: u64, v: Version) -> bool {
+        let plausible = v.incarnation <= incarnation.saturating_add(LEAP);
+        self.counters.implausible += u64::from(!plausible);
+        plausible
     }
 
     /// ZN-3: whoever takes part in a discovery that did not begin at boot speaks up, to outdo what others remember of it.
-    fn answer_for_discovery(&mut self, kind: LetterKind, flags: u16) {
-        if matches!(kind, LetterKind::Discover | LetterKind::Found) && flags & flag::BOOT == 0 {
+    /// Who asks us so has removed us. If we have not removed it, too, there was no partition: then it is as if it told
+    /// us.
+    fn answer_for_discovery(&mut self, kind: LetterKind, flags: u16, sender: Slot) {
+        if !matches!(kind, LetterKind::Discover | LetterKind::Found) || flags & flag::BOOT != 0 {
+            return;
+        }
+        if kind == LetterKind::Discover && self.config.probes && self.book.view.contains(sender) {
+            self.book.accused = self.book.accused.max(Some(self.book.version()));
+        } else {
             self.book.speak_up(self.book.version(), &self.roster);
+        }
+    }
+
+    /// A neighbour sent its whole view, because ours differ. Of those whom we have removed and it has not, some are
+    /// asked; of those whom it has not, some are asked to be our neighbours: who is gone is found out so.
+    fn compare(&mut self, now: Instant, sender: Slot, theirs: impl Iterator<Item = Slot>, out: &mut impl Out) {
+        let (mut named, mut removed) = (Mask::default(), Vec::new());
+        for slot in theirs {
+            named.insert(slot);
+            if matches!(self.book.view.standing(slot, &self.roster), Standing::Gone(_)) {
+                removed.push(slot);
+            }
+        }
+        let absent = |zone: &Self, s| {
+            !named.contains(s) && s != sender && s != zone.book.me && !zone.neighbours.contains(s)
+        };
+        let mut missing: Vec<Slot> = self.book.view.slots().filter(|&s| absent(self, s)).collect();
+        self.rng.shuffle(&mut removed);
+        for slot in removed.into_iter().take(ASKED) {
+            self.ask_removed(now, slot, out);
+        }
+        self.rng.shuffle(&mut missing);
+        let room = (self.config.randoms + SPARE_URGENT).saturating_sub(self.neighbours.randoms());
+        for slot in missing.into_iter().take(room.min(ASKED)) {
+            self.ask(now, slot, flag::URGENT, out);
         }
     }
 
@@ -168,6 +241,14 @@ impl Zone {
         members_before: usize,
         out: &mut impl Out,
     ) {
+        self.answer_accusation(now);
+        // It does not know that it was removed, or holds back and knows.
+        if let Standing::Gone(removed) = self.book.view.standing(sender, &self.roster)
+            && kind != LetterKind::Disconnect
+            && (kind != LetterKind::Discover || flags & flag::BOOT != 0)
+        {
+            self.disown(now, from.addr, Some((sender, removed)), out);
+        }
         match kind {
             LetterKind::Discover => self.on_discover(now, from.addr, flags, out),
             LetterKind::Found => self.on_found(now, from.addr, sender, members_before, out),
@@ -218,6 +299,13 @@ impl Zone {
         let mut parcel = Parcel::new(LetterKind::Update, 0, sender, &self.roster, &self.book.view, alive);
         (parcel.left, parcel.suspected) = (left, suspected);
         self.send_all(&to, parcel, out);
+    }
+
+    /// A neighbour's view differs from ours for too long: it gets ours.
+    pub(super) fn resync(&mut self, to: Addr, out: &mut impl Out) {
+        self.counters.resyncs += 1;
+        let whole = self.parcel(LetterKind::Update, flag::WHOLE, true);
+        self.send(to, whole, out);
     }
 
     pub(super) fn note(&mut self, to: Addr, note: &Note, out: &mut impl Out) {

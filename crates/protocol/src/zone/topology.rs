@@ -6,13 +6,13 @@
 
 use super::Zone;
 use super::neighbour::Neighbour;
-use crate::member::{Out, Output, Peer, Slot};
+use crate::member::{Out, Output, Peer, Slot, Version};
 use phalanx_core::{Addr, Code, Instant};
 use phalanx_wire::zone::{LetterKind, flag};
 
 /// Random neighbours over K_r that a member takes, and over K_r for those who were refused elsewhere.
 const SPARE: usize = 1;
-const SPARE_URGENT: usize = 3;
+pub(super) const SPARE_URGENT: usize = 3;
 /// After so many refusals in a row a request is urgent.
 const REFUSALS: u32 = 3;
 /// Draws for one random neighbour: most of a roster's slots are in the view.
@@ -22,6 +22,10 @@ impl Zone {
     /// Looks for the neighbours that are missing, and lets go of those that are not wanted any more.
     pub(super) fn mend(&mut self, now: Instant, out: &mut impl Out) {
         self.mend_at = Instant::NEVER;
+        // Nobody has us as long as we hold back.
+        if self.damping.is_waiting() && self.neighbours.iter().next().is_none() {
+            return;
+        }
         let view = &self.book.view;
         let ring = self.roster.behind(self.book.me).filter(|&s| view.contains(s));
         let wanted: Vec<Slot> = ring.take(self.config.successors).collect();
@@ -63,8 +67,8 @@ impl Zone {
         (!rest.is_empty()).then(|| rest[self.rng.index(rest.len())])
     }
 
-    /// Asks a member to be our neighbour. One that is linked already has our view.
-    fn ask(&mut self, now: Instant, slot: Slot, flags: u16, out: &mut impl Out) {
+    /// Asks a member to be our neighbour, with our whole view unless that is with it.
+    pub(super) fn ask(&mut self, now: Instant, slot: Slot, flags: u16, out: &mut impl Out) {
         let Some(addr) = self.roster.card(slot).map(|c| c.addr) else { return };
         let neighbour = self.neighbours.enter(now, slot, addr);
         if flags & flag::RING != 0 {
@@ -72,11 +76,11 @@ impl Zone {
         } else {
             neighbour.random = true;
         }
-        let linked = neighbour.linked;
-        if !linked {
+        if !neighbour.linked {
             neighbour.since = now;
         }
-        let connect = self.parcel(LetterKind::Connect, flags, !linked);
+        let whole = !std::mem::replace(&mut neighbour.ours, true);
+        let connect = self.parcel(LetterKind::Connect, flags, whole);
         self.send(addr, connect, out);
     }
 
@@ -92,8 +96,6 @@ impl Zone {
             let reject = self.parcel(LetterKind::Reject, 0, false);
             return self.send(from, reject, out);
         }
-        // Who has asked us has sent its view; ours is with it unless we have asked, too.
-        let has_ours = known.is_some();
         let neighbour = self.neighbours.enter(now, sender, from);
         neighbour.addr = from;
         if ring {
@@ -102,15 +104,15 @@ impl Zone {
             neighbour.random = true;
         }
         link(neighbour, now);
-        let accept = self.parcel(LetterKind::Accept, 0, !has_ours);
+        let whole = !std::mem::replace(&mut neighbour.ours, true);
+        let accept = self.parcel(LetterKind::Accept, 0, whole);
         self.send(from, accept, out);
     }
 
     pub(super) fn on_accept(&mut self, now: Instant, from: Addr, sender: Slot, out: &mut impl Out) {
         let tripwires = self.config.tripwires;
         let Some(neighbour) = self.neighbours.of(sender) else {
-            let part = self.parcel(LetterKind::Disconnect, flag::RING, false);
-            return self.send(from, part, out);
+            return self.disown(now, from, None, out);
         };
         if !neighbour.linked {
             neighbour.round_trip = now.since(neighbour.since);
@@ -156,12 +158,36 @@ impl Zone {
 
     pub(super) fn on_disconnect(&mut self, now: Instant, sender: Slot, flags: u16, out: &mut impl Out) {
         let Some(neighbour) = self.neighbours.of(sender) else { return };
+        if flags & flag::ALL != 0 {
+            // It does not know us: whatever we were to each other begins anew.
+            return self.drop_neighbour(now, sender, out);
+        }
         if flags & flag::RING != 0 {
             neighbour.behind = false;
         } else {
             neighbour.random = false;
         }
         self.drop_unwanted(now, sender, out);
+    }
+
+    /// Tells somebody who takes us for its neighbour that we are not, or even that we have removed it in this version.
+    pub(super) fn disown(
+        &mut self,
+        now: Instant,
+        addr: Addr,
+        removed: Option<(Slot, Version)>,
+        out: &mut impl Out,
+    ) {
+        if !self.watch.may_tell() {
+            return;
+        }
+        let mut part = self.parcel(LetterKind::Disconnect, flag::ALL, false);
+        if let Some((slot, version)) = removed {
+            self.counters.told += 1;
+            part.suspected.push((self.book.me, slot, version));
+        }
+        self.send(addr, part, out);
+        self.keep_contact(now, addr, out);
     }
 
     fn drop_unwanted(&mut self, now: Instant, slot: Slot, out: &mut impl Out) {
@@ -184,29 +210,24 @@ impl Zone {
 
     /// A neighbour is missing: others are looked for at once, but those who are gone together are missed together.
     pub(super) fn mend_soon(&mut self, now: Instant) {
-        self.mend_at = self.mend_at.min(now + self.config.mend / 4);
+        let wait = if self.damping.is_waiting() { super::damping::MEND } else { self.config.mend / 4 };
+        self.mend_at = self.mend_at.min(now + wait);
     }
 
-    /// A session began anew: what was under way is lost. A neighbour gets our whole view again.
+    /// A session began. If what we told this neighbour was lost with the one before, it gets our whole view again.
     pub(super) fn on_up(&mut self, now: Instant, peer: Peer, out: &mut impl Out) {
-        let Some(neighbour) = self.neighbours.at(peer.addr).filter(|n| n.linked) else { return };
+        let Some(neighbour) = self.neighbours.at(peer.addr).filter(|n| !n.ours) else { return };
         let slot = neighbour.slot;
-        let flags = match (neighbour.ahead, neighbour.random) {
-            (true, _) => flag::RING,
-            (false, true) => 0,
-            // It has chosen us, and will ask again.
-            (false, false) => return,
-        };
         neighbour.linked = false;
-        if self.book.view.contains(slot) {
-            self.ask(now, slot, flags, out);
-        }
+        neighbour.since = now;
+        self.resume(now, slot, out);
     }
 
-    /// The link gave a peer up.
+    /// The link gave a peer up, or began a new session with it, or could not take a message.
     pub(super) fn on_down(&mut self, now: Instant, addr: Addr, code: Code, out: &mut impl Out) {
         self.discovery_failed(addr, out);
         let Some(neighbour) = self.neighbours.at(addr) else { return };
+        neighbour.ours = false;
         // A new session follows, and `on_up` with it.
         if code == Code::NotInitialized {
             return;
@@ -218,6 +239,19 @@ impl Zone {
             self.drop_neighbour(now, slot, out);
         }
     }
+
+    /// A neighbour is there that our view may not have reached: asks it again to be one. Who has chosen us will ask.
+    pub(super) fn resume(&mut self, now: Instant, slot: Slot, out: &mut impl Out) {
+        let Some(neighbour) = self.neighbours.of(slot) else { return };
+        let flags = match (neighbour.ahead, neighbour.random) {
+            (true, _) => flag::RING,
+            (false, true) => flag::URGENT,
+            (false, false) => return,
+        };
+        if self.book.view.contains(slot) {
+            self.ask(now, slot, flags, out);
+        }
+    }
 }
 
 fn link(neighbour: &mut Neighbour, now: Instant) {
@@ -225,4 +259,6 @@ fn link(neighbour: &mut Neighbour, now: Instant) {
     neighbour.since = now;
     neighbour.heard_at = now;
     neighbour.misses = 0;
+    neighbour.beaten = false;
+    neighbour.differs = 0;
 }

@@ -8,6 +8,7 @@
 //! a neighbour's whole page holds it in common with it. A million simulated views of 2048 fit into memory so.
 
 use crate::member::{Roster, Slot, Version};
+use phalanx_core::rng::mix;
 use phalanx_wire::member::Member;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -42,12 +43,19 @@ pub(super) struct View {
     members: u32,
     /// Bytes that a list of all members has on the wire.
     bytes: u32,
+    /// A hash of who is in the view, and in which version; of the order in which that came about it says nothing.
+    digest: u64,
 }
 
 impl View {
     /// Bytes that a list of all members has on the wire.
     pub(super) fn bytes(&self) -> usize {
         self.bytes as usize
+    }
+
+    /// Equal views have equal digests, and others hardly ever.
+    pub(super) fn digest(&self) -> u16 {
+        (self.digest >> 48) as u16
     }
 
     /// Members in the view.
@@ -91,6 +99,12 @@ impl View {
     /// Writes what is known of a member.
     pub(super) fn set(&mut self, slot: Slot, standing: Standing, roster: &Roster) {
         let before = self.cell(slot);
+        if is_in(before) {
+            self.digest ^= trait_of(slot, self.version(slot, before, roster), roster);
+        }
+        if let Standing::In(version) = standing {
+            self.digest ^= trait_of(slot, version, roster);
+        }
         let (version, gone) = match standing {
             Standing::Unknown => (None, 0),
             Standing::In(version) => (Some(version), 0),
@@ -181,6 +195,11 @@ impl View {
     }
 }
 
+/// What a member adds to the digest of a view.
+fn trait_of(slot: Slot, version: Version, roster: &Roster) -> u64 {
+    mix(roster.place(slot) ^ mix(version.incarnation ^ u64::from(version.minor) << 40))
+}
+
 fn is_in(cell: u16) -> bool {
     cell != 0 && cell & GONE == 0
 }
@@ -229,6 +248,9 @@ mod tests {
                 Standing::In(version) => Some((Slot(slot), *version)),
                 _ => None,
             }).collect();
+            let mut again = View::default();
+            members.iter().rev().for_each(|&(slot, version)| again.set(slot, Standing::In(version), &roster));
+            prop_assert_eq!(view.digest, again.digest);
             prop_assert_eq!(view.len(), members.len());
             prop_assert_eq!(view.members(&roster).collect::<Vec<_>>(), members);
         }

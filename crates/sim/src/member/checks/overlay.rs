@@ -1,8 +1,9 @@
 //! ZN-4: the overlay of a zone at rest.
 
-use crate::check::{Checker, Cluster, Verdict};
+use crate::check::{Checker, Cluster};
 use crate::member::Member;
 use phalanx_core::Instant;
+use phalanx_protocol::member::Engine;
 use phalanx_protocol::zone::{Config, Zone};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -15,7 +16,8 @@ pub type Graph = BTreeMap<u32, BTreeSet<u32>>;
 /// The links as each member sees them.
 #[must_use]
 pub fn overlay(cluster: &Cluster<'_, Member<Zone>>) -> Graph {
-    let live = cluster.processes().filter(|(_, m)| phalanx_protocol::member::Engine::len(m.engine()) > 0);
+    // Who left in good order sees itself no more.
+    let live = cluster.processes().filter(|(_, m)| m.engine().version(m.engine().me()).is_some());
     live.map(|(n, m)| (n, m.engine().neighbours().filter_map(|s| m.whereabouts(s)).collect())).collect()
 }
 
@@ -83,8 +85,6 @@ impl Checker<Member<Zone>> for Overlay {
         let graph = overlay(cluster);
         if graph.is_empty() { None } else { self.missing(&graph) }
     }
-
-    fn ended(&mut self, _: Instant, _: &Cluster<'_, Member<Zone>>, _: &mut Verdict) {}
 }
 
 #[cfg(test)]
