@@ -69,7 +69,7 @@ impl Config {
             tripped: ms(20),
             silent: ms(300),
             isolated: 40,
-            helpers: 2,
+            helpers: 3,
             tripwires: true,
             late: ms(100),
             mend: ms(20),

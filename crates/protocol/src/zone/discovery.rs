@@ -39,8 +39,17 @@ pub(super) struct Discovery {
     rounds: u32,
     /// Whom we asked last.
     asked: Option<Addr>,
-    /// Who asked us, or was asked, and until when its link is kept.
-    contacts: VecDeque<(Instant, Addr)>,
+    /// Whose links are kept for a while, by the end of that.
+    contacts: VecDeque<Contact>,
+}
+
+/// Somebody who is no neighbour.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+struct Contact {
+    until: Instant,
+    addr: Addr,
+    /// When it last got our view.
+    answered_at: Option<Instant>,
 }
 
 impl Discovery {
@@ -60,7 +69,7 @@ impl Discovery {
     }
 
     pub(super) fn deadline(&self) -> Instant {
-        self.at.min(self.contacts.front().map_or(Instant::NEVER, |c| c.0))
+        self.at.min(self.contacts.front().map_or(Instant::NEVER, |c| c.until))
     }
 
     pub(super) fn contacts(&self) -> usize {
@@ -75,9 +84,10 @@ impl Discovery {
     pub(super) fn fingerprint(&self, print: &mut Fingerprint) {
         print.instant(self.at);
         print.add(&(self.wait, self.settled, self.asked, &self.found));
-        for &(until, addr) in &self.contacts {
-            print.instant(until);
-            print.add(&addr);
+        for contact in &self.contacts {
+            print.instant(contact.until);
+            print.add(&contact.addr);
+            print.instant(contact.answered_at.unwrap_or(Instant::NEVER));
         }
     }
 }
@@ -85,7 +95,7 @@ impl Discovery {
 impl Zone {
     /// Asks somebody, and lets go of those who asked us.
     pub(super) fn discover(&mut self, now: Instant, out: &mut impl Out) {
-        while let Some(&(until, addr)) = self.discovery.contacts.front()
+        while let Some(&Contact { until, addr, .. }) = self.discovery.contacts.front()
             && until <= now
         {
             self.discovery.contacts.pop_front();
@@ -178,28 +188,42 @@ impl Zone {
     }
 
     pub(super) fn on_discover(&mut self, now: Instant, from: Addr, flags: u16, out: &mut impl Out) {
-        let before = self.discovery.contacts.iter().rev().find(|c| c.1 == from).map(|c| c.0 - CONTACT);
-        if before.is_some_and(|at| now < at + self.config.discover_first / 2) {
-            self.counters.discoveries_refused += 1;
-            return;
+        self.keep_contact(now, from, out);
+        if let Some(contact) = self.discovery.contacts.iter_mut().rev().find(|c| c.addr == from) {
+            let before = contact.answered_at.replace(now);
+            if before.is_some_and(|at| now < at + self.config.discover_first / 2) {
+                self.counters.discoveries_refused += 1;
+                contact.answered_at = before;
+                return;
+            }
         }
         let found = self.parcel(LetterKind::Found, flags & flag::BOOT, true);
         self.send(from, found, out);
-        self.keep_contact(now, from, out);
     }
 
     /// Keeps a link for a while. The oldest gives way when there are too many.
     pub(super) fn keep_contact(&mut self, now: Instant, addr: Addr, out: &mut impl Out) {
         let contacts = &mut self.discovery.contacts;
-        if let Some(i) = contacts.iter().rposition(|c| c.1 == addr) {
-            contacts.remove(i);
+        let mut contact = Contact { until: now + CONTACT, addr, answered_at: None };
+        if let Some(i) = contacts.iter().rposition(|c| c.addr == addr) {
+            if contacts[i].until >= now + CONTACT / 2 {
+                return;
+            }
+            contact.answered_at = contacts.remove(i).and_then(|c| c.answered_at);
         }
-        contacts.push_back((now + CONTACT, addr));
+        contacts.push_back(contact);
         if contacts.len() > Self::CONTACTS
-            && let Some((_, oldest)) = contacts.pop_front()
+            && let Some(oldest) = contacts.pop_front()
         {
             self.counters.discoveries_refused += 1;
-            self.release(oldest, out);
+            self.release(oldest.addr, out);
+        }
+    }
+
+    /// Somebody who is no neighbour spoke to us: its link is given up after a while. Both sides must, or one keeps it.
+    pub(super) fn keep_stranger(&mut self, now: Instant, addr: Addr, out: &mut impl Out) {
+        if self.neighbours.at(addr).is_none() {
+            self.keep_contact(now, addr, out);
         }
     }
 

@@ -101,6 +101,8 @@ pub struct Tables {
     pub roster: usize,
     /// Probes under way for others.
     pub relays: usize,
+    /// It knows that it was removed, and holds back.
+    pub holds_back: bool,
 }
 
 /// A member of a zone.
@@ -201,6 +203,7 @@ impl Zone {
             history: self.book.history().len(),
             roster: self.roster.len(),
             relays: self.watch.relays(),
+            holds_back: self.damping.is_waiting(),
         }
     }
 

@@ -28,6 +28,8 @@ pub(super) struct Neighbour {
     pub(super) heard: u8,
     /// Some beat was heard since it was linked: `heard` means something.
     pub(super) beaten: bool,
+    /// Beats that came though it is none of our neighbours on the ring.
+    pub(super) strays: u8,
     /// Beats in a row that spoke of another view than ours.
     pub(super) differs: u8,
     pub(super) heard_at: Instant,
@@ -49,8 +51,9 @@ pub(super) struct Doubt {
     pub(super) tripped: bool,
     /// How often its host said that nobody listens.
     pub(super) refused: u32,
-    /// Somebody else gets no answer from it either.
-    pub(super) seconded: bool,
+    /// Others who were asked for their opinion, and those of them who get no answer from it either.
+    pub(super) asked: u16,
+    pub(super) seconds: u16,
 }
 
 impl Neighbour {
@@ -69,6 +72,7 @@ impl Neighbour {
             echoed: 0,
             heard: 0,
             beaten: false,
+            strays: 0,
             differs: 0,
             heard_at: now,
             misses: 0,
@@ -88,14 +92,14 @@ impl Neighbour {
 
     pub(super) fn fingerprint(&self, print: &mut Fingerprint) {
         print.add(&(self.slot, self.addr, self.ahead, self.behind, self.random, self.linked, self.ours, self.wired));
-        print.add(&(self.beats, self.echoed, self.heard, self.beaten, self.differs, self.misses));
+        print.add(&(self.beats, self.echoed, self.heard, self.beaten, self.strays, self.differs, self.misses));
         print.add(&(self.round_trip, self.doubt.is_some()));
         print.instant(self.since);
         print.instant(self.heard_at);
         if let Some(doubt) = &self.doubt {
             print.instant(doubt.since);
             print.instant(doubt.next_at);
-            print.add(&(doubt.nonce, doubt.tries, doubt.tripped, doubt.refused, doubt.seconded));
+            print.add(&(doubt.nonce, doubt.tries, doubt.tripped, doubt.refused, doubt.asked, doubt.seconds));
         }
     }
 }

@@ -23,6 +23,7 @@ const ASKED: usize = 4;
 
 impl Zone {
     pub(super) fn on_message(&mut self, now: Instant, from: Peer, payload: Payload<'_>, out: &mut impl Out) {
+        self.keep_stranger(now, from.addr, out);
         match payload {
             Payload::Bytes(bytes) => match Letter::parse(bytes) {
                 Ok(letter) => self.on_letter(now, from, &letter, out),
@@ -241,10 +242,11 @@ impl Zone {
         members_before: usize,
         out: &mut impl Out,
     ) {
+        if std::env::var("PLAN").is_ok() && kind != LetterKind::Update { eprintln!("GOT {now} {} from {} {kind:?} {flags}", self.book.me.0, sender.0); }
         self.answer_accusation(now);
         // It does not know that it was removed, or holds back and knows.
         if let Standing::Gone(removed) = self.book.view.standing(sender, &self.roster)
-            && kind != LetterKind::Disconnect
+            && !matches!(kind, LetterKind::Disconnect | LetterKind::Update)
             && (kind != LetterKind::Discover || flags & flag::BOOT != 0)
         {
             self.disown(now, from.addr, Some((sender, removed)), out);
@@ -253,9 +255,13 @@ impl Zone {
             LetterKind::Discover => self.on_discover(now, from.addr, flags, out),
             LetterKind::Found => self.on_found(now, from.addr, sender, members_before, out),
             LetterKind::Connect => self.on_connect(now, from.addr, sender, flags, out),
-            LetterKind::Accept => self.on_accept(now, from.addr, sender, out),
+            LetterKind::Accept => self.on_accept(now, from.addr, sender, flags, out),
             LetterKind::Reject => self.on_reject(now, sender, out),
             LetterKind::Disconnect => self.on_disconnect(now, sender, flags, out),
+            // It takes us for its neighbour.
+            LetterKind::Update if self.config.probes && !self.neighbours.contains(sender) => {
+                self.tell(now, sender, from.addr, true, out);
+            }
             LetterKind::Update | LetterKind::Attributes => {}
         }
         if changed || kind != LetterKind::Update {
@@ -280,6 +286,7 @@ impl Zone {
 
     fn send_all(&mut self, to: &[Addr], parcel: Parcel, out: &mut impl Out) {
         self.counters.letters += to.len() as u64;
+        if std::env::var("PLAN").is_ok() { eprintln!("LETTER {} to {to:?} {:?} {}", self.book.me.0, parcel.kind, parcel.flags); }
         let snapshot: Arc<dyn Snapshot> = Arc::new(parcel);
         for &to in to {
             out.push(Output::Message { to, message: &snapshot });

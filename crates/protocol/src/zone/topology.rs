@@ -48,7 +48,7 @@ impl Zone {
     }
 
     /// A random member that is no neighbour.
-    fn draw(&mut self) -> Option<Slot> {
+    pub(super) fn draw(&mut self) -> Option<Slot> {
         // In a small view there may be nobody left.
         if self.book.view.len() <= self.neighbours.iter().count() + 1 {
             return None;
@@ -105,19 +105,32 @@ impl Zone {
         }
         link(neighbour, now);
         let whole = !std::mem::replace(&mut neighbour.ours, true);
-        let accept = self.parcel(LetterKind::Accept, 0, whole);
+        let accept = self.parcel(LetterKind::Accept, flags & flag::RING, whole);
         self.send(from, accept, out);
     }
 
-    pub(super) fn on_accept(&mut self, now: Instant, from: Addr, sender: Slot, out: &mut impl Out) {
+    pub(super) fn on_accept(&mut self, now: Instant, from: Addr, sender: Slot, flags: u16, out: &mut impl Out) {
+        if !self.book.view.contains(sender) {
+            return;
+        }
         let tripwires = self.config.tripwires;
-        let Some(neighbour) = self.neighbours.of(sender) else {
-            return self.disown(now, from, None, out);
-        };
+        // We may have given up meanwhile. It has not: to part again would cross with its next letter, and so on. Who is
+        // not wanted on the ring is let go of in good order later.
+        let neighbour = self.neighbours.enter(now, sender, from);
+        if !neighbour.is_wanted() {
+            neighbour.ahead = flags & flag::RING != 0;
+            neighbour.random = !neighbour.ahead;
+            self.mend_at = self.mend_at.min(now + self.config.mend);
+        }
         if !neighbour.linked {
             neighbour.round_trip = now.since(neighbour.since);
             link(neighbour, now);
         }
+        if !std::mem::replace(&mut neighbour.ours, true) {
+            let view = self.parcel(LetterKind::Update, 0, true);
+            self.send(from, view, out);
+        }
+        let Some(neighbour) = self.neighbours.of(sender) else { return };
         if neighbour.random {
             self.refusals = 0;
         }
@@ -146,10 +159,11 @@ impl Zone {
         } else {
             neighbour.random = false;
         }
-        let addr = neighbour.addr;
-        let part = self.parcel(LetterKind::Disconnect, flags, false);
+        let (addr, wanted) = (neighbour.addr, neighbour.is_wanted());
+        // Both sides must agree what they are to each other: who is nothing to us is told so.
+        let part = self.parcel(LetterKind::Disconnect, if wanted { flags } else { flag::ALL }, false);
         self.send(addr, part, out);
-        if self.neighbours.of(slot).is_some_and(|n| !n.is_wanted()) {
+        if !wanted {
             // The other side closes the wire, when it has read this: a wire that breaks before would alarm it.
             self.neighbours.remove(slot);
             out.push(Output::Release { addr });
@@ -198,6 +212,7 @@ impl Zone {
 
     /// Forgets a neighbour, with its tripwire and its link.
     pub(super) fn drop_neighbour(&mut self, now: Instant, slot: Slot, out: &mut impl Out) {
+        if std::env::var("PLAN").is_ok() { eprintln!("DROP {now} {} drops {:?}", self.book.me.0, self.neighbours.of(slot)); }
         let Some(neighbour) = self.neighbours.remove(slot) else { return };
         if self.config.tripwires {
             out.push(Output::Unwire { to: neighbour.addr });
@@ -216,6 +231,7 @@ impl Zone {
 
     /// A session began. If what we told this neighbour was lost with the one before, it gets our whole view again.
     pub(super) fn on_up(&mut self, now: Instant, peer: Peer, out: &mut impl Out) {
+        self.keep_stranger(now, peer.addr, out);
         let Some(neighbour) = self.neighbours.at(peer.addr).filter(|n| !n.ours) else { return };
         let slot = neighbour.slot;
         neighbour.linked = false;

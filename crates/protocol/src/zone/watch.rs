@@ -6,9 +6,10 @@
 //! - A doubt is not a suspicion yet. The doubted one is probed, directly and through others, because the way between
 //!   two members may be cut while both are well. A broken wire together with a host that says that nobody listens is
 //!   proof enough: that is how a crash is known after one and a half round trips.
-//! - Otherwise it takes a second opinion: somebody else who gets no answer either. A member that hears badly, or is not
-//!   heard, gets none, and so cannot take others for dead; unless that lasts for so long that others must have found
-//!   *it* out ([`Config::isolated`](super::Config::isolated)).
+//! - Otherwise it takes second opinions: others are asked to probe the doubted one, and half of them must say that they
+//!   get no answer either. A member that hears badly, or is not heard, does not get these, and so cannot take others for
+//!   dead; unless that lasts for so long that others must have found *it* out
+//!   ([`Config::isolated`](super::Config::isolated)).
 //! - A member that was starved blames nobody for what it did not hear.
 //! - A beat says which number it has, and which beat of ours its sender heard last. So a member that hears nothing is
 //!   found out, too; and one that is hardly there, because many of its beats or of ours to it are lost, is suspected
@@ -17,7 +18,7 @@
 //!   two members is made good so.
 //! - Who is removed and speaks to us is told so.
 
-use super::neighbour::Doubt;
+use super::neighbour::{Doubt, Neighbour};
 use super::{Config, Zone};
 use super::view::Standing;
 use crate::member::{Engine, Out, Peer, Slot, Version};
@@ -35,6 +36,8 @@ const LOST: u32 = 8;
 const FINE: u32 = 2;
 /// Beats in a row that speak of another view, before views are exchanged; then after twice as many, and so on.
 const DIFFER: u8 = 4;
+/// Beats of a neighbour that is none on the ring, before it is told that.
+const STRAYS: u8 = 2;
 /// Letters to those who take us for a neighbour, or do not know that they were removed, between two beats.
 const TELLS: u16 = 64;
 /// Beats of ours that a neighbour may not have heard.
@@ -130,7 +133,7 @@ impl Zone {
             if let Some(doubt) = &mut neighbour.doubt {
                 doubt.since = now;
                 doubt.tries = 0;
-                doubt.seconded = false;
+                (doubt.asked, doubt.seconds) = (0, 0);
             }
         }
         self.watch.beat_at = self.watch.beat_at.max(now);
@@ -174,6 +177,7 @@ impl Zone {
             self.counters.malformed += 1;
             return;
         };
+        self.keep_stranger(now, from.addr, out);
         match note {
             Note::Beat { number, echo, digest } => self.on_beat(now, from, number, echo, digest, out),
             Note::Probe { nonce } => self.on_probe(now, from, nonce, out),
@@ -197,6 +201,16 @@ impl Zone {
             return self.tell(now, slot, from.addr, true, out);
         };
         neighbour.heard_at = now;
+        if !neighbour.on_ring() {
+            // One may have been under way when we parted.
+            neighbour.strays += 1;
+            if neighbour.strays >= STRAYS {
+                self.drop_neighbour(now, slot, out);
+                self.disown(now, from.addr, None, out);
+            }
+            return;
+        }
+        neighbour.strays = 0;
         let gap = number.wrapping_sub(neighbour.heard);
         if neighbour.beaten && (gap == 0 || gap > u8::MAX / 2) {
             // An old one, overtaken.
@@ -230,7 +244,7 @@ impl Zone {
     }
 
     /// Somebody takes us for its neighbour, and we do not; or we have even removed it.
-    fn tell(&mut self, now: Instant, slot: Slot, addr: Addr, neighbour: bool, out: &mut impl Out) {
+    pub(super) fn tell(&mut self, now: Instant, slot: Slot, addr: Addr, neighbour: bool, out: &mut impl Out) {
         match self.book.view.standing(slot, &self.roster) {
             Standing::Gone(removed) => self.disown(now, addr, Some((slot, removed)), out),
             Standing::In(_) if neighbour => self.disown(now, addr, None, out),
@@ -257,8 +271,9 @@ impl Zone {
     /// A probe of ours was answered, by whatever way.
     fn dispel(&mut self, now: Instant, slot: Slot, nonce: u32, out: &mut impl Out) {
         let Some(neighbour) = self.neighbours.of(slot) else { return };
-        if neighbour.doubt.as_ref().is_some_and(|d| d.nonce == nonce) {
-            neighbour.doubt = None;
+        if let Some(doubt) = neighbour.doubt.take_if(|d| d.nonce == nonce) {
+            // Its wire broke: perhaps it let go of us. If not, it needs a new one.
+            neighbour.linked &= !doubt.tripped;
             neighbour.heard_at = now;
             self.counters.dispelled += 1;
             if !neighbour.linked || !neighbour.ours {
@@ -273,7 +288,7 @@ impl Zone {
         let (Some(slot), Some(witness)) = (self.roster.find(of), self.roster.find(&from.identity)) else { return };
         let known = self.book.view.contains(witness);
         if let Some(doubt) = self.neighbours.of(slot).and_then(|n| n.doubt.as_mut()) {
-            doubt.seconded |= known && doubt.nonce == nonce;
+            doubt.seconds += u16::from(known && doubt.nonce == nonce && doubt.seconds < doubt.asked);
         }
     }
 
@@ -290,6 +305,8 @@ impl Zone {
             return;
         }
         let next_at = now + self.relay_spacing();
+        // Its link is needed for a moment only.
+        self.keep_stranger(now, addr, out);
         self.watch.relays.push(Relay { next_at, slot, to: from.addr, nonce, tries: 1 });
         self.note(addr, &Note::Probe { nonce }, out);
     }
@@ -387,7 +404,7 @@ impl Zone {
             }
             None => {
                 self.watch.nonce = nonce;
-                let doubt = Doubt { since: now, nonce, tries: 0, next_at: now, tripped, refused: 0, seconded: false };
+                let doubt = Doubt { since: now, nonce, tries: 0, next_at: now, tripped, refused: 0, asked: 0, seconds: 0 };
                 neighbour.doubt = Some(Box::new(doubt));
             }
         }
@@ -402,13 +419,30 @@ impl Zone {
         let Some(doubt) = &mut neighbour.doubt else { return };
         doubt.tries += 1;
         doubt.next_at = now + spacing * (1 << doubt.tries.min(6));
-        let (nonce, again) = (doubt.nonce, doubt.tries > 1);
+        // Not again before those who were asked have given up.
+        let ask = doubt.tries > 1 && (doubt.tries - 2).is_multiple_of(3);
+        let (nonce, first) = (doubt.nonce, doubt.tries == 2);
         self.note(addr, &Note::Probe { nonce }, out);
-        let Some(of) = self.roster.card(slot).map(|c| c.identity).filter(|_| again) else { return };
-        let mut others: Vec<Addr> =
-            self.neighbours.iter().filter(|n| n.slot != slot && n.linked && n.doubt.is_none()).map(|n| n.addr).collect();
+        let Some(of) = self.roster.card(slot).map(|c| c.identity).filter(|_| ask) else { return };
+        // First neighbours, then anybody: neighbours may be behind the same cut as we.
+        let fit = |n: &Neighbour| n.slot != slot && n.linked && n.doubt.is_none();
+        let mut others: Vec<Addr> = self.neighbours.iter().filter(|n| fit(n)).map(|n| n.addr).collect();
         self.rng.shuffle(&mut others);
-        for to in others.into_iter().take(helpers) {
+        others.truncate(helpers);
+        if !first {
+            for i in 0..helpers {
+                let Some(addr) = self.draw().and_then(|s| self.roster.card(s)).map(|c| c.addr) else { break };
+                self.keep_stranger(now, addr, out);
+                match others.get_mut(i) {
+                    Some(other) => *other = addr,
+                    None => others.push(addr),
+                }
+            }
+        }
+        if let Some(doubt) = self.neighbours.of(slot).and_then(|n| n.doubt.as_mut()) {
+            doubt.asked += others.len() as u16;
+        }
+        for to in others {
             self.note(to, &Note::Ask { nonce, of }, out);
         }
     }
@@ -429,13 +463,14 @@ impl Zone {
         for slot in due {
             let Some(neighbour) = self.neighbours.of(slot) else { continue };
             match &neighbour.doubt {
-                None if neighbour.linked || neighbour.ahead => self.doubt(now, slot, false, out),
+                None if neighbour.linked || neighbour.ahead || neighbour.random => self.doubt(now, slot, false, out),
                 None => self.drop_neighbour(now, slot, out),
                 Some(doubt) => {
                     let quick = doubt.tripped || doubt.refused > 1;
                     let window = if quick { self.config.tripped } else { self.config.silent };
                     let window = window.max(neighbour.round_trip * 8);
-                    let (since, tries, seconded) = (doubt.since, doubt.tries, doubt.seconded);
+                    let (since, tries) = (doubt.since, doubt.tries);
+                    let seconded = doubt.seconds > 0 && doubt.seconds * 2 >= doubt.asked;
                     // With two members there is nobody else to ask.
                     let seconded = seconded || self.len() <= 2;
                     let alone = since + self.strained(self.config.silent) * self.config.isolated;
@@ -455,6 +490,7 @@ impl Zone {
             return self.drop_neighbour(now, slot, out);
         };
         self.counters.suspected += 1;
+        if std::env::var("PLAN").is_ok() { let n = self.neighbours.of(slot).cloned(); eprintln!("SUSPECT {now} {:?} suspects {slot:?} {n:?}", self.book.me); }
         let (me, threshold) = (self.book.me, self.config.threshold);
         self.book.on_suspicion(now, me, slot, version, threshold, &self.roster, out);
         self.drop_neighbour(now, slot, out);

@@ -76,6 +76,7 @@ fn plan(sim: &mut Sim<Member<Zone>>, rng: &mut Rng, nodes: u32) {
         2 => (if rng.chance(0.5) { Fault::crash(node) } else { Fault::crash_host(node) }, None),
         3 => (Fault::restart(node), None),
         4 => {
+            if std::env::var("PLAN").is_ok() { eprintln!("PLAN {at} all"); }
             // All at once, or within a moment.
             let spread = if rng.chance(0.5) { Duration(1) } else { Duration::from_millis(300) };
             (0..nodes).for_each(|n| sim.fault_at(at + within(rng, spread), Fault::restart(n)));
@@ -90,6 +91,7 @@ fn plan(sim: &mut Sim<Member<Zone>>, rng: &mut Rng, nodes: u32) {
             // Flapping.
             let cut = cut(rng, nodes, "flap");
             let each = Duration::from_millis(200) + within(rng, Duration::from_secs(3));
+            if std::env::var("PLAN").is_ok() { eprintln!("PLAN {at} flap {each} {cut:?}"); }
             for n in 0..4 {
                 sim.fault_at(at + each * (2 * n), Fault::Partition(cut.clone()));
                 sim.fault_at(at + each * (2 * n + 1), Fault::HealPartition("flap".to_owned()));
@@ -121,10 +123,12 @@ fn plan(sim: &mut Sim<Member<Zone>>, rng: &mut Rng, nodes: u32) {
             (Fault::ResetStream(node, peer), Some(Fault::ResetStream(node, peer)))
         }
         _ => {
+            if std::env::var("PLAN").is_ok() { eprintln!("PLAN {at} leave {node}"); }
             sim.command_at(at, node, Command::Leave(rng.below(256) as u8));
             return;
         }
     };
+    if std::env::var("PLAN").is_ok() { eprintln!("PLAN {at} {begin:?} until {over} {}", end.is_some()); }
     sim.fault_at(at, begin);
     if let Some(end) = end {
         sim.fault_at(over, end);
@@ -178,6 +182,9 @@ fn rest(sim: &mut Sim<Member<Zone>>) {
     let letters = |sim: &Sim<Member<Zone>>| -> u64 {
         sim.cluster().processes().map(|(_, m)| m.engine().counters().letters).sum()
     };
+    while sim.cluster().processes().any(|(_, m)| m.engine().tables().holds_back) {
+        sim.run_for(REST);
+    }
     // What is under way when the views are equal may still lead to something.
     sim.run_for(REST);
     let before = letters(sim);

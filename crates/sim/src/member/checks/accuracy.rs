@@ -1,7 +1,8 @@
 //! No healthy member is evicted by a healthy one.
 //!
-//! Healthy is who was never faulty in the run so far, and never cut off from half of the zone. False positives are
-//! counted as Lifeguard does: at all members, and at healthy members only (FP−).
+//! Healthy is who was never faulty in the run so far, and could always talk with three quarters of the zone, both ways.
+//! (Where a network is cut in two halves, one way, each half has a right to call the other dead, and both hear it.) False
+//! positives are counted as Lifeguard does: at all members, and at healthy members only (FP−).
 
 use crate::check::{Checker, Verdict};
 use crate::fault::{Fault, NodeFault};
@@ -57,12 +58,12 @@ impl Accuracy {
         Arc::clone(&self.tally)
     }
 
-    /// Who cannot talk with more than half of the nodes, itself included, is faulty.
+    /// Who cannot talk with three quarters of the nodes, itself included, is faulty.
     fn look_at_partitions(&mut self) {
         for node in 0..self.nodes {
             let cut = |peer: &u32| self.partitions.iter().any(|p| p.stops(node, *peer) || p.stops(*peer, node));
             let reached = (0..self.nodes).filter(|peer| *peer == node || !cut(peer)).count();
-            if reached * 2 <= self.nodes as usize {
+            if reached * 4 < self.nodes as usize * 3 {
                 self.faulty.insert(node);
             }
         }
@@ -138,9 +139,9 @@ mod tests {
     }
 
     #[test]
-    fn a_minority_is_faulty_and_a_majority_is_not() {
-        let mut checker = Accuracy::new(5, true);
-        befalls(&mut checker, &Fault::Partition(Partition::one_way("cut", [0, 1], [2, 3, 4])));
+    fn who_is_cut_off_is_faulty_and_the_rest_is_not() {
+        let mut checker = Accuracy::new(8, true);
+        befalls(&mut checker, &Fault::Partition(Partition::one_way("cut", [0, 1], [2, 3, 4, 5, 6, 7])));
         assert_eq!((evicts(&mut checker, 2, 0), evicts(&mut checker, 0, 2), evicts(&mut checker, 3, 2)), (0, 0, 1));
         befalls(&mut checker, &Fault::Weather(Weather { loss: 0.2, ..Weather::default() }));
         assert_eq!(evicts(&mut checker, 3, 2), 0);

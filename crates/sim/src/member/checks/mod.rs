@@ -19,7 +19,7 @@ mod views;
 pub use accuracy::{Accuracy, Tally};
 pub use bounds::Bounds;
 pub use events::Events;
-pub use overlay::{Overlay, diameter, overlay};
+pub use overlay::Overlay;
 pub use views::{Views, wrong_view};
 
 use super::Member;

@@ -11,11 +11,11 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 const SPARE: usize = 3;
 
 /// Who is linked with whom.
-pub type Graph = BTreeMap<u32, BTreeSet<u32>>;
+type Graph = BTreeMap<u32, BTreeSet<u32>>;
 
 /// The links as each member sees them.
 #[must_use]
-pub fn overlay(cluster: &Cluster<'_, Member<Zone>>) -> Graph {
+fn overlay(cluster: &Cluster<'_, Member<Zone>>) -> Graph {
     // Who left in good order sees itself no more.
     let live = cluster.processes().filter(|(_, m)| m.engine().version(m.engine().me()).is_some());
     live.map(|(n, m)| (n, m.engine().neighbours().filter_map(|s| m.whereabouts(s)).collect())).collect()
@@ -23,7 +23,7 @@ pub fn overlay(cluster: &Cluster<'_, Member<Zone>>) -> Graph {
 
 /// The longest way between two members; `None` when some are not connected.
 #[must_use]
-pub fn diameter(graph: &Graph) -> Option<usize> {
+fn diameter(graph: &Graph) -> Option<usize> {
     graph.keys().map(|&from| reach(graph, from)).try_fold(0, |most, far| Some(most.max(far?)))
 }
 
