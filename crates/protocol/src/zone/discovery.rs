@@ -202,7 +202,7 @@ impl Zone {
     }
 
     /// Keeps a link for a while. The oldest gives way when there are too many.
-    pub(super) fn keep_contact(&mut self, now: Instant, addr: Addr, out: &mut impl Out) {
+    fn keep_contact(&mut self, now: Instant, addr: Addr, out: &mut impl Out) {
         let contacts = &mut self.discovery.contacts;
         let mut contact = Contact { until: now + CONTACT, addr, answered_at: None };
         if let Some(i) = contacts.iter().rposition(|c| c.addr == addr) {
@@ -220,19 +220,18 @@ impl Zone {
         }
     }
 
-    /// Somebody who is no neighbour spoke to us: its link is given up after a while. Both sides must, or one keeps it.
-    pub(super) fn keep_stranger(&mut self, now: Instant, addr: Addr, out: &mut impl Out) {
+    /// Somebody who is no neighbour speaks to us, or we to it: its link is given up after a while. Both sides must, or one keeps it.
+    pub(super) fn keep_stranger(&mut self, addr: Addr, out: &mut impl Out) {
         if self.neighbours.at(addr).is_none() {
-            self.keep_contact(now, addr, out);
+            self.keep_contact(self.now, addr, out);
         }
     }
 
     /// Others say that this member is there, which we have removed: asks it, so that it speaks up if it is.
-    pub(super) fn ask_removed(&mut self, now: Instant, slot: Slot, out: &mut impl Out) {
+    pub(super) fn ask_removed(&mut self, slot: Slot, out: &mut impl Out) {
         let Some(addr) = self.roster.card(slot).map(|c| c.addr) else { return };
         let request = self.parcel(LetterKind::Discover, 0, false);
         self.send(addr, request, out);
-        self.keep_contact(now, addr, out);
     }
 
     pub(super) fn on_found(

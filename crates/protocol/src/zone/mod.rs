@@ -120,6 +120,8 @@ pub struct Zone {
     mend_at: Instant,
     /// Random neighbours that refused in a row.
     refusals: u32,
+    /// The time of the present call.
+    now: Instant,
     /// When `expire` is wanted, as last told.
     next_at: Instant,
     rng: Rng,
@@ -169,6 +171,7 @@ impl Zone {
             damping: Damping::new(),
             mend_at: Instant::NEVER,
             refusals: 0,
+            now,
             next_at: Instant::NEVER,
             rng,
             counters: Counters::default(),
@@ -239,6 +242,7 @@ impl Zone {
 
     /// Our driver called much too late: what we did not hear in the meantime says nothing about others.
     fn look_at_clock(&mut self, now: Instant) {
+        self.now = now;
         if self.next_at != Instant::NEVER && now >= self.next_at + self.config.late {
             self.counters.starved += 1;
             self.on_starved(now);
@@ -346,6 +350,7 @@ impl Engine for Zone {
         if self.book.has_left() {
             return;
         }
+        self.now = now;
         self.book.leave(now, code, &self.roster);
         self.send_news(now, out);
         // Wires are closed by those who read that: one that breaks before would alarm them.

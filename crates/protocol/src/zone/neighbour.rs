@@ -81,6 +81,14 @@ impl Neighbour {
         }
     }
 
+    /// Beats that [`Neighbour::lost`] looks at.
+    const BEATS: u32 = 12;
+
+    /// How many of its last beats were lost, or said that ours were.
+    pub(super) fn lost(&self) -> u32 {
+        (self.misses & ((1 << Self::BEATS) - 1)).count_ones()
+    }
+
     /// Neighbours on the ring exchange beats.
     pub(super) fn on_ring(&self) -> bool {
         self.ahead || self.behind

@@ -23,7 +23,7 @@ const ASKED: usize = 4;
 
 impl Zone {
     pub(super) fn on_message(&mut self, now: Instant, from: Peer, payload: Payload<'_>, out: &mut impl Out) {
-        self.keep_stranger(now, from.addr, out);
+        self.keep_stranger(from.addr, out);
         match payload {
             Payload::Bytes(bytes) => match Letter::parse(bytes) {
                 Ok(letter) => self.on_letter(now, from, &letter, out),
@@ -222,7 +222,7 @@ impl Zone {
         let mut missing: Vec<Slot> = self.book.view.slots().filter(|&s| absent(self, s)).collect();
         self.rng.shuffle(&mut removed);
         for slot in removed.into_iter().take(ASKED) {
-            self.ask_removed(now, slot, out);
+            self.ask_removed(slot, out);
         }
         self.rng.shuffle(&mut missing);
         let room = (self.config.randoms + SPARE_URGENT).saturating_sub(self.neighbours.randoms());
@@ -249,7 +249,7 @@ impl Zone {
             && !matches!(kind, LetterKind::Disconnect | LetterKind::Update)
             && (kind != LetterKind::Discover || flags & flag::BOOT != 0)
         {
-            self.disown(now, from.addr, Some((sender, removed)), out);
+            self.disown(from.addr, Some((sender, removed)), out);
         }
         match kind {
             LetterKind::Discover => self.on_discover(now, from.addr, flags, out),
@@ -260,7 +260,7 @@ impl Zone {
             LetterKind::Disconnect => self.on_disconnect(now, sender, flags, out),
             // It takes us for its neighbour.
             LetterKind::Update if self.config.probes && !self.neighbours.contains(sender) => {
-                self.tell(now, sender, from.addr, true, out);
+                self.tell(sender, from.addr, true, out);
             }
             LetterKind::Update | LetterKind::Attributes => {}
         }
@@ -289,6 +289,7 @@ impl Zone {
         if std::env::var("PLAN").is_ok() { eprintln!("LETTER {} to {to:?} {:?} {}", self.book.me.0, parcel.kind, parcel.flags); }
         let snapshot: Arc<dyn Snapshot> = Arc::new(parcel);
         for &to in to {
+            self.keep_stranger(to, out);
             out.push(Output::Message { to, message: &snapshot });
         }
     }
@@ -316,6 +317,7 @@ impl Zone {
     }
 
     pub(super) fn note(&mut self, to: Addr, note: &Note, out: &mut impl Out) {
+        self.keep_stranger(to, out);
         let mut bytes = std::mem::take(&mut self.scratch);
         note.encode(&mut bytes);
         out.push(Output::Datagram { to, bytes: &bytes });

@@ -15,6 +15,8 @@ const SPARE: usize = 1;
 pub(super) const SPARE_URGENT: usize = 3;
 /// After so many refusals in a row a request is urgent.
 const REFUSALS: u32 = 3;
+/// After so many it is given up.
+const GIVE_UP: u32 = 10;
 /// Draws for one random neighbour: most of a roster's slots are in the view.
 const DRAWS: usize = 64;
 
@@ -144,11 +146,15 @@ impl Zone {
     pub(super) fn on_reject(&mut self, now: Instant, sender: Slot, out: &mut impl Out) {
         let Some(neighbour) = self.neighbours.of(sender) else { return };
         neighbour.random = false;
-        self.refusals += 1;
         if !neighbour.is_wanted() {
             self.drop_neighbour(now, sender, out);
         }
-        self.mend_soon(now);
+        // Where all have enough, one may be left with fewer; it tries again when something changes.
+        self.refusals += 1;
+        self.mend_at = Instant::NEVER;
+        if self.refusals < GIVE_UP {
+            self.mend_at = now + self.config.mend / 4 * (1 << self.refusals.saturating_sub(REFUSALS));
+        }
     }
 
     /// Tells a neighbour that we are neighbours no more, on the ring or by chance.
@@ -185,13 +191,7 @@ impl Zone {
     }
 
     /// Tells somebody who takes us for its neighbour that we are not, or even that we have removed it in this version.
-    pub(super) fn disown(
-        &mut self,
-        now: Instant,
-        addr: Addr,
-        removed: Option<(Slot, Version)>,
-        out: &mut impl Out,
-    ) {
+    pub(super) fn disown(&mut self, addr: Addr, removed: Option<(Slot, Version)>, out: &mut impl Out) {
         if !self.watch.may_tell() {
             return;
         }
@@ -201,7 +201,6 @@ impl Zone {
             part.suspected.push((self.book.me, slot, version));
         }
         self.send(addr, part, out);
-        self.keep_contact(now, addr, out);
     }
 
     fn drop_unwanted(&mut self, now: Instant, slot: Slot, out: &mut impl Out) {
@@ -218,6 +217,9 @@ impl Zone {
             out.push(Output::Unwire { to: neighbour.addr });
         }
         out.push(Output::Release { addr: neighbour.addr });
+        if neighbour.linked {
+            self.refusals = 0;
+        }
         if neighbour.ahead || neighbour.random {
             self.mend_soon(now);
         }
@@ -231,7 +233,7 @@ impl Zone {
 
     /// A session began. If what we told this neighbour was lost with the one before, it gets our whole view again.
     pub(super) fn on_up(&mut self, now: Instant, peer: Peer, out: &mut impl Out) {
-        self.keep_stranger(now, peer.addr, out);
+        self.keep_stranger(peer.addr, out);
         let Some(neighbour) = self.neighbours.at(peer.addr).filter(|n| !n.ours) else { return };
         let slot = neighbour.slot;
         neighbour.linked = false;
@@ -259,13 +261,12 @@ impl Zone {
     /// A neighbour is there that our view may not have reached: asks it again to be one. Who has chosen us will ask.
     pub(super) fn resume(&mut self, now: Instant, slot: Slot, out: &mut impl Out) {
         let Some(neighbour) = self.neighbours.of(slot) else { return };
-        let flags = match (neighbour.ahead, neighbour.random) {
-            (true, _) => flag::RING,
-            (false, true) => flag::URGENT,
-            (false, false) => return,
-        };
-        if self.book.view.contains(slot) {
-            self.ask(now, slot, flags, out);
+        let (ahead, random) = (neighbour.ahead, neighbour.random);
+        // It must know all that it is to us, or the two sides will part differently.
+        for (wanted, flags) in [(ahead, flag::RING), (random, flag::URGENT)] {
+            if wanted && self.book.view.contains(slot) {
+                self.ask(now, slot, flags, out);
+            }
         }
     }
 }

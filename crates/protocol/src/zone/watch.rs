@@ -13,7 +13,7 @@
 //! - A member that was starved blames nobody for what it did not hear.
 //! - A beat says which number it has, and which beat of ours its sender heard last. So a member that hears nothing is
 //!   found out, too; and one that is hardly there, because many of its beats or of ours to it are lost, is suspected
-//!   though it answers now and then, when all is well with our other neighbours.
+//!   though it answers now and then, when all is well with our other neighbours and another who watches it sees the same.
 //! - A beat says what its sender's view looks like. Views that stay different are exchanged: whatever got lost between
 //!   two members is made good so.
 //! - Who is removed and speaks to us is told so.
@@ -29,11 +29,12 @@ use phalanx_wire::zone::Note;
 const RELAY_TRIES: u32 = 3;
 /// Tries before a silent neighbour is suspected, whatever the time.
 const TRIES: u32 = 4;
-/// Of the last so many beats ...
-const BEATS: u32 = 12;
-/// ... so many must be lost to make a neighbour hardly there, while our others miss at most so many.
+/// Of the last [`Neighbour::BEATS`] so many must be lost to make a neighbour hardly there, while our others miss at most
+/// so many.
 const LOST: u32 = 8;
 const FINE: u32 = 2;
+/// In place of a nonce: what do its beats say?
+const ABSENT: u32 = 0;
 /// Beats in a row that speak of another view, before views are exchanged; then after twice as many, and so on.
 const DIFFER: u8 = 4;
 /// Beats of a neighbour that is none on the ring, before it is told that.
@@ -156,19 +157,33 @@ impl Zone {
         }
     }
 
-    /// A neighbour of whom, or at whom, too many of the last beats were lost, while our others are fine, is suspected.
-    fn suspect_the_absent(&mut self, now: Instant, slot: Slot, out: &mut impl Out) {
-        let lost = |misses: u16| (misses & ((1 << BEATS) - 1)).count_ones();
-        if self.neighbours.of(slot).is_none_or(|n| lost(n.misses) < LOST) {
+    /// Of a neighbour, or at it, too many of the last beats were lost, while our others are fine.
+    fn is_absent(&self, slot: Slot) -> bool {
+        let (mut absent, mut others, mut fine) = (false, 0, 0);
+        for neighbour in self.neighbours.iter().filter(|n| n.linked && n.on_ring()) {
+            if neighbour.slot == slot {
+                absent = neighbour.lost() >= LOST;
+            } else {
+                others += 1;
+                fine += usize::from(neighbour.lost() <= FINE && neighbour.doubt.is_none());
+            }
+        }
+        absent && fine > 0 && fine * 2 > others
+    }
+
+    /// A neighbour is hardly there: the way to it may be bad, so the others who watch it are asked what they see.
+    fn ask_about_the_absent(&mut self, slot: Slot, out: &mut impl Out) {
+        if !self.is_absent(slot) {
             return;
         }
-        let (mut others, mut fine) = (0, 0);
-        for neighbour in self.neighbours.iter().filter(|n| n.linked && n.on_ring() && n.slot != slot) {
-            others += 1;
-            fine += usize::from(lost(neighbour.misses) <= FINE && neighbour.doubt.is_none());
-        }
-        if fine > 0 && fine * 2 > others {
-            self.suspect(now, slot, out);
+        let Some(of) = self.roster.card(slot).map(|c| c.identity) else { return };
+        let (view, me, many) = (&self.book.view, self.book.me, self.config.successors);
+        let there = |s: &Slot| view.contains(*s) && *s != me;
+        let watchers = self.roster.behind(slot).filter(there).take(many);
+        let watchers = watchers.chain(self.roster.before(slot).filter(there).take(many));
+        let addrs: Vec<Addr> = watchers.filter_map(|s| Some(self.roster.card(s)?.addr)).collect();
+        for to in addrs {
+            self.note(to, &Note::Ask { nonce: ABSENT, of }, out);
         }
     }
 
@@ -177,10 +192,10 @@ impl Zone {
             self.counters.malformed += 1;
             return;
         };
-        self.keep_stranger(now, from.addr, out);
+        self.keep_stranger(from.addr, out);
         match note {
             Note::Beat { number, echo, digest } => self.on_beat(now, from, number, echo, digest, out),
-            Note::Probe { nonce } => self.on_probe(now, from, nonce, out),
+            Note::Probe { nonce } => self.on_probe(from, nonce, out),
             Note::Answer { nonce } => self.on_answer(now, from, nonce, out),
             Note::Ask { nonce, of } => self.on_ask(now, from, nonce, &of, out),
             Note::Vouch { nonce, of } => {
@@ -188,7 +203,7 @@ impl Zone {
                     self.dispel(now, slot, nonce, out);
                 }
             }
-            Note::Silent { nonce, of } => self.on_silent(from, nonce, &of),
+            Note::Silent { nonce, of } => self.on_silent(now, from, nonce, &of, out),
             Note::Alarm(alarm) => self.on_alarm(now, &alarm, out),
         }
     }
@@ -198,7 +213,7 @@ impl Zone {
         let (same, probes) = (digest == self.book.view.digest(), self.config.probes);
         let at_rest = self.book.delta.is_empty();
         let Some(neighbour) = self.neighbours.of(slot) else {
-            return self.tell(now, slot, from.addr, true, out);
+            return self.tell(slot, from.addr, true, out);
         };
         neighbour.heard_at = now;
         if !neighbour.on_ring() {
@@ -206,7 +221,7 @@ impl Zone {
             neighbour.strays += 1;
             if neighbour.strays >= STRAYS {
                 self.drop_neighbour(now, slot, out);
-                self.disown(now, from.addr, None, out);
+                self.disown(from.addr, None, out);
             }
             return;
         }
@@ -239,23 +254,23 @@ impl Zone {
             self.doubt(now, slot, false, out);
         }
         if probes {
-            self.suspect_the_absent(now, slot, out);
+            self.ask_about_the_absent(slot, out);
         }
     }
 
     /// Somebody takes us for its neighbour, and we do not; or we have even removed it.
-    pub(super) fn tell(&mut self, now: Instant, slot: Slot, addr: Addr, neighbour: bool, out: &mut impl Out) {
+    pub(super) fn tell(&mut self, slot: Slot, addr: Addr, neighbour: bool, out: &mut impl Out) {
         match self.book.view.standing(slot, &self.roster) {
-            Standing::Gone(removed) => self.disown(now, addr, Some((slot, removed)), out),
-            Standing::In(_) if neighbour => self.disown(now, addr, None, out),
+            Standing::Gone(removed) => self.disown(addr, Some((slot, removed)), out),
+            Standing::In(_) if neighbour => self.disown(addr, None, out),
             Standing::In(_) | Standing::Unknown => {}
         }
     }
 
-    fn on_probe(&mut self, now: Instant, from: Peer, nonce: u32, out: &mut impl Out) {
+    fn on_probe(&mut self, from: Peer, nonce: u32, out: &mut impl Out) {
         self.note(from.addr, &Note::Answer { nonce }, out);
         if let Some(slot) = self.roster.find(&from.identity) {
-            self.tell(now, slot, from.addr, false, out);
+            self.tell(slot, from.addr, false, out);
         }
     }
 
@@ -284,9 +299,15 @@ impl Zone {
     }
 
     /// Somebody else gets no answer either.
-    fn on_silent(&mut self, from: Peer, nonce: u32, of: &Identity) {
+    fn on_silent(&mut self, now: Instant, from: Peer, nonce: u32, of: &Identity, out: &mut impl Out) {
         let (Some(slot), Some(witness)) = (self.roster.find(of), self.roster.find(&from.identity)) else { return };
         let known = self.book.view.contains(witness);
+        if nonce == ABSENT {
+            if known && self.is_absent(slot) {
+                self.suspect(now, slot, out);
+            }
+            return;
+        }
         if let Some(doubt) = self.neighbours.of(slot).and_then(|n| n.doubt.as_mut()) {
             doubt.seconds += u16::from(known && doubt.nonce == nonce && doubt.seconds < doubt.asked);
         }
@@ -295,6 +316,12 @@ impl Zone {
     /// Somebody wants to know whether a member is there.
     fn on_ask(&mut self, now: Instant, from: Peer, nonce: u32, of: &Identity, out: &mut impl Out) {
         let Some(slot) = self.roster.find(of) else { return };
+        if nonce == ABSENT {
+            if self.neighbours.of(slot).is_some_and(|n| n.on_ring() && n.lost() >= LOST / 2) {
+                self.note(from.addr, &Note::Silent { nonce, of: *of }, out);
+            }
+            return;
+        }
         let Some(addr) = self.roster.card(slot).map(|c| c.addr) else { return };
         let asked = |r: &Relay| r.slot == slot && r.to == from.addr && r.nonce == nonce;
         if self.watch.relays.iter().any(asked) {
@@ -305,8 +332,6 @@ impl Zone {
             return;
         }
         let next_at = now + self.relay_spacing();
-        // Its link is needed for a moment only.
-        self.keep_stranger(now, addr, out);
         self.watch.relays.push(Relay { next_at, slot, to: from.addr, nonce, tries: 1 });
         self.note(addr, &Note::Probe { nonce }, out);
     }
@@ -392,7 +417,7 @@ impl Zone {
         if !self.config.probes {
             return self.suspect(now, slot, out);
         }
-        let nonce = self.watch.nonce.wrapping_add(1);
+        let nonce = self.watch.nonce.wrapping_add(1).max(ABSENT + 1);
         let Some(neighbour) = self.neighbours.of(slot) else { return };
         match &mut neighbour.doubt {
             Some(doubt) if !tripped || doubt.tripped => return,
@@ -432,7 +457,6 @@ impl Zone {
         if !first {
             for i in 0..helpers {
                 let Some(addr) = self.draw().and_then(|s| self.roster.card(s)).map(|c| c.addr) else { break };
-                self.keep_stranger(now, addr, out);
                 match others.get_mut(i) {
                     Some(other) => *other = addr,
                     None => others.push(addr),
