@@ -116,8 +116,9 @@ pub struct Zone {
     discovery: Discovery,
     watch: Watch,
     damping: Damping,
-    /// When to look for neighbours.
+    /// When to look for neighbours, and what the view looked like when we did.
     mend_at: Instant,
+    mended: u64,
     /// Random neighbours that refused in a row.
     refusals: u32,
     /// The time of the present call.
@@ -170,6 +171,7 @@ impl Zone {
             watch,
             damping: Damping::new(),
             mend_at: Instant::NEVER,
+            mended: 0,
             refusals: 0,
             now,
             next_at: Instant::NEVER,
@@ -224,7 +226,8 @@ impl Zone {
             self.drop_neighbour(now, slot, out);
         }
         self.answer_accusation(now);
-        if self.discovery.is_settled() && self.mend_at == Instant::NEVER {
+        let changed = self.book.view.full_digest() != self.mended;
+        if changed && self.discovery.is_settled() && self.mend_at == Instant::NEVER {
             self.mend_at = now + if self.damping.is_waiting() { damping::MEND } else { self.config.mend };
         }
         if !self.book.delta.is_empty() {
@@ -313,7 +316,7 @@ impl Machine for Zone {
         self.watch.fingerprint(print);
         self.damping.fingerprint(print);
         print.instant(self.mend_at);
-        print.add(&self.refusals);
+        print.add(&(self.mended, self.refusals));
     }
 }
 

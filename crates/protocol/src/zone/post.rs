@@ -242,7 +242,6 @@ impl Zone {
         members_before: usize,
         out: &mut impl Out,
     ) {
-        if std::env::var("PLAN").is_ok() && kind != LetterKind::Update { eprintln!("GOT {now} {} from {} {kind:?} {flags}", self.book.me.0, sender.0); }
         self.answer_accusation(now);
         // It does not know that it was removed, or holds back and knows.
         if let Standing::Gone(removed) = self.book.view.standing(sender, &self.roster)
@@ -286,7 +285,6 @@ impl Zone {
 
     fn send_all(&mut self, to: &[Addr], parcel: Parcel, out: &mut impl Out) {
         self.counters.letters += to.len() as u64;
-        if std::env::var("PLAN").is_ok() { eprintln!("LETTER {} to {to:?} {:?} {}", self.book.me.0, parcel.kind, parcel.flags); }
         let snapshot: Arc<dyn Snapshot> = Arc::new(parcel);
         for &to in to {
             self.keep_stranger(to, out);

@@ -24,6 +24,7 @@ impl Zone {
     /// Looks for the neighbours that are missing, and lets go of those that are not wanted any more.
     pub(super) fn mend(&mut self, now: Instant, out: &mut impl Out) {
         self.mend_at = Instant::NEVER;
+        self.mended = self.book.view.full_digest();
         // Nobody has us as long as we hold back.
         if self.damping.is_waiting() && self.neighbours.iter().next().is_none() {
             return;
@@ -211,7 +212,6 @@ impl Zone {
 
     /// Forgets a neighbour, with its tripwire and its link.
     pub(super) fn drop_neighbour(&mut self, now: Instant, slot: Slot, out: &mut impl Out) {
-        if std::env::var("PLAN").is_ok() { eprintln!("DROP {now} {} drops {:?}", self.book.me.0, self.neighbours.of(slot)); }
         let Some(neighbour) = self.neighbours.remove(slot) else { return };
         if self.config.tripwires {
             out.push(Output::Unwire { to: neighbour.addr });

@@ -58,6 +58,11 @@ impl View {
         (self.digest >> 48) as u16
     }
 
+    /// The same, in full.
+    pub(super) fn full_digest(&self) -> u64 {
+        self.digest
+    }
+
     /// Members in the view.
     pub(super) fn len(&self) -> usize {
         self.members as usize

@@ -514,7 +514,6 @@ impl Zone {
             return self.drop_neighbour(now, slot, out);
         };
         self.counters.suspected += 1;
-        if std::env::var("PLAN").is_ok() { let n = self.neighbours.of(slot).cloned(); eprintln!("SUSPECT {now} {:?} suspects {slot:?} {n:?}", self.book.me); }
         let (me, threshold) = (self.book.me, self.config.threshold);
         self.book.on_suspicion(now, me, slot, version, threshold, &self.roster, out);
         self.drop_neighbour(now, slot, out);

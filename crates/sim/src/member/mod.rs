@@ -8,10 +8,12 @@
 //! | `build` | clusters of members |
 //! | [`checks`] | what must hold of them |
 //! | [`sweep`] | drawn faults, many seeds |
+//! | [`recipes`] | the robustness recipes of Rapid and Lifeguard |
 //! | `watch` | what a run is asked about: boot, views, who knows what when |
 
 mod build;
 pub mod checks;
+pub mod recipes;
 pub mod sweep;
 mod watch;
 
@@ -37,6 +39,8 @@ pub enum Note {
         /// Its incarnation.
         incarnation: u64,
     },
+    /// The member leaves in good order.
+    Leaving,
     /// A member is there.
     Joined {
         /// The node that it runs on.
@@ -204,7 +208,12 @@ impl<E: Engine + Send> Process for Member<E> {
         match command {
             // One that the injector refuses is a mistake of the scenario, and shows as a fault that does nothing.
             Command::Plain(rule) => _ = self.node.link_mut().tap().add(now, *rule),
-            Command::Leave(code) => self.node.leave(now, code, &mut Outlet { told: &mut told, telling, net }),
+            Command::Leave(code) => {
+                if telling {
+                    net.note(Note::Leaving);
+                }
+                self.node.leave(now, code, &mut Outlet { told: &mut told, telling, net });
+            }
             // A refused write changes nothing, and nobody waits for it.
             Command::Set(key, value) => _ = self.node.set(now, &key, value.as_deref()),
         }

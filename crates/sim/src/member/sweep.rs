@@ -16,6 +16,7 @@ use crate::network::{Network, Weather};
 use crate::partition::{NodeSet, Partition};
 use crate::sim::{Setup, Sim};
 use phalanx_core::{Duration, Instant, Rng};
+use phalanx_protocol::member::Engine;
 use phalanx_protocol::zone::{Config, Zone};
 
 /// How long faults rage.
@@ -76,7 +77,6 @@ fn plan(sim: &mut Sim<Member<Zone>>, rng: &mut Rng, nodes: u32) {
         2 => (if rng.chance(0.5) { Fault::crash(node) } else { Fault::crash_host(node) }, None),
         3 => (Fault::restart(node), None),
         4 => {
-            if std::env::var("PLAN").is_ok() { eprintln!("PLAN {at} all"); }
             // All at once, or within a moment.
             let spread = if rng.chance(0.5) { Duration(1) } else { Duration::from_millis(300) };
             (0..nodes).for_each(|n| sim.fault_at(at + within(rng, spread), Fault::restart(n)));
@@ -91,7 +91,6 @@ fn plan(sim: &mut Sim<Member<Zone>>, rng: &mut Rng, nodes: u32) {
             // Flapping.
             let cut = cut(rng, nodes, "flap");
             let each = Duration::from_millis(200) + within(rng, Duration::from_secs(3));
-            if std::env::var("PLAN").is_ok() { eprintln!("PLAN {at} flap {each} {cut:?}"); }
             for n in 0..4 {
                 sim.fault_at(at + each * (2 * n), Fault::Partition(cut.clone()));
                 sim.fault_at(at + each * (2 * n + 1), Fault::HealPartition("flap".to_owned()));
@@ -123,12 +122,10 @@ fn plan(sim: &mut Sim<Member<Zone>>, rng: &mut Rng, nodes: u32) {
             (Fault::ResetStream(node, peer), Some(Fault::ResetStream(node, peer)))
         }
         _ => {
-            if std::env::var("PLAN").is_ok() { eprintln!("PLAN {at} leave {node}"); }
             sim.command_at(at, node, Command::Leave(rng.below(256) as u8));
             return;
         }
     };
-    if std::env::var("PLAN").is_ok() { eprintln!("PLAN {at} {begin:?} until {over} {}", end.is_some()); }
     sim.fault_at(at, begin);
     if let Some(end) = end {
         sim.fault_at(over, end);
@@ -169,14 +166,14 @@ pub fn run(seed: u64, how: How) -> Report {
     if !report.is_green() {
         return report;
     }
-    rest(&mut sim);
+    rest(&mut sim, nodes);
     sim.report()
 }
 
-/// At rest nothing but beats is sent, unless somebody is remembered who may come back.
-fn rest(sim: &mut Sim<Member<Zone>>) {
-    let remembers = sim.cluster().processes().any(|(_, m)| m.engine().tables().history > 0);
-    if remembers {
+/// At rest nothing but beats is sent, unless somebody is missing who may come back: a seed, or one that is remembered.
+fn rest(sim: &mut Sim<Member<Zone>>, nodes: u32) {
+    let there = |m: &Member<Zone>| m.engine().len() == nodes as usize && m.engine().tables().history == 0;
+    if sim.cluster().processes().filter(|(_, m)| there(m)).count() < nodes as usize {
         return;
     }
     let letters = |sim: &Sim<Member<Zone>>| -> u64 {

@@ -21,11 +21,11 @@ const BEARABLE: f64 = 0.05;
 #[derive(Debug, Default)]
 pub struct Tally {
     /// Of healthy members, at any member.
-    pub false_positives: AtomicU64,
+    false_positives: AtomicU64,
     /// Of healthy members, at healthy ones.
-    pub at_healthy: AtomicU64,
+    at_healthy: AtomicU64,
     /// Of faulty members, at any member.
-    pub of_faulty: AtomicU64,
+    of_faulty: AtomicU64,
 }
 
 impl Tally {
@@ -33,6 +33,12 @@ impl Tally {
     #[must_use]
     pub fn false_positives(&self) -> (u64, u64) {
         (self.false_positives.load(Relaxed), self.at_healthy.load(Relaxed))
+    }
+
+    /// Evictions of faulty members, at any member.
+    #[must_use]
+    pub fn of_faulty(&self) -> u64 {
+        self.of_faulty.load(Relaxed)
     }
 }
 
@@ -94,6 +100,10 @@ impl<E: Engine + Send> Checker<Member<E>> for Accuracy {
     }
 
     fn note(&mut self, _: Instant, observer: u32, note: &Note, verdict: &mut Verdict) {
+        // One that leaves before it has neighbours tells nobody, and is found out as if it had failed.
+        if matches!(note, Note::Leaving) {
+            self.faulty.insert(observer);
+        }
         let Note::Left { node, version, why: Why::Failed } = *note else { return };
         if self.faulty.contains(&node) {
             self.tally.of_faulty.fetch_add(1, Relaxed);
