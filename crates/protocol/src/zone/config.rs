@@ -62,7 +62,7 @@ impl Config {
             successors: 2,
             randoms: 4,
             threshold: 1,
-            paces: Paces { lone: true, shortest: Duration::from_micros(500), longest: ms(64) },
+            paces: Paces { lone: true, shortest: Duration::from_micros(500), brisk: 8, longest: ms(64) },
             beat: ms(1250),
             patience: ms(1400),
             probes: true,
@@ -89,7 +89,7 @@ impl Config {
             successors: 1,
             randoms: 3,
             threshold: 1,
-            paces: Paces { lone: false, shortest: ms(200), longest: ms(200) },
+            paces: Paces { lone: false, shortest: ms(200), brisk: 0, longest: ms(200) },
             beat: ms(1000),
             patience: ms(3000),
             probes: false,
@@ -103,7 +103,7 @@ impl Config {
     #[must_use]
     pub const fn wan() -> Self {
         Self {
-            paces: Paces { lone: true, shortest: ms(10), longest: ms(500) },
+            paces: Paces { lone: true, shortest: ms(10), brisk: 4, longest: ms(500) },
             beat: ms(3000),
             patience: ms(4000),
             tripped: ms(1000),

@@ -49,7 +49,9 @@ impl Zone {
         let before = self.book.view.len();
         // It was under way for long: what its sender thought of others then may be wrong.
         let late = self.book.view.of(slot, &self.roster).is_some_and(|known| version < known);
-        self.answer_for_discovery(letter.kind, letter.flags, slot);
+        let me = self.roster.card(self.book.me).map(|c| c.identity);
+        let named = letter.kind == LetterKind::Found && letter.alive().any(|m| Some(m.identity) == me);
+        self.answer_for_discovery(letter.kind, letter.flags, slot, named);
         let mut changed = false;
         for left in letter.left() {
             if let Some(p) = self.roster.find(&left.identity) {
@@ -97,7 +99,8 @@ impl Zone {
         }
         let before = self.book.view.len();
         let late = self.book.view.of(parcel.sender, &self.roster).is_some_and(|known| parcel.version < known);
-        self.answer_for_discovery(parcel.kind, parcel.flags, parcel.sender);
+        let named = parcel.kind == LetterKind::Found && parcel.view.contains(self.book.me);
+        self.answer_for_discovery(parcel.kind, parcel.flags, parcel.sender, named);
         let mut changed = false;
         for &(p, v, code) in &parcel.left {
             changed |= self.book.on_leave(now, p, v, code, &self.roster, out);
@@ -193,10 +196,11 @@ impl Zone {
     }
 
     /// ZN-3: whoever takes part in a discovery that did not begin at boot speaks up, to outdo what others remember of it.
-    /// Who asks us so has removed us. If we have not removed it, too, there was no partition: then it is as if it told
-    /// us.
-    fn answer_for_discovery(&mut self, kind: LetterKind, flags: u16, sender: Slot) {
-        if !matches!(kind, LetterKind::Discover | LetterKind::Found) || flags & flag::BOOT != 0 {
+    /// We differ, because each such word goes to everybody: an answer that names us as a member holds nothing against us.
+    /// And who asks us so has removed us; if we have not removed it, too, there was no partition: then it is as if it
+    /// told us.
+    fn answer_for_discovery(&mut self, kind: LetterKind, flags: u16, sender: Slot, named: bool) {
+        if !matches!(kind, LetterKind::Discover | LetterKind::Found) || flags & flag::BOOT != 0 || named {
             return;
         }
         if kind == LetterKind::Discover && self.config.probes && self.book.view.contains(sender) {

@@ -26,7 +26,7 @@ impl Zone {
         self.mend_at = Instant::NEVER;
         self.mended = self.book.view.full_digest();
         // Nobody has us as long as we hold back.
-        if self.damping.is_waiting() && self.neighbours.iter().next().is_none() {
+        if self.damping.is_waiting() && self.neighbours.iter().all(|n| !n.linked) {
             return;
         }
         let view = &self.book.view;

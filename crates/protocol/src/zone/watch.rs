@@ -438,12 +438,17 @@ impl Zone {
 
     /// One more probe; from the second on others are asked to try, too.
     fn probe(&mut self, now: Instant, slot: Slot, out: &mut impl Out) {
-        let helpers = self.config.helpers;
+        let (helpers, silent) = (self.config.helpers, self.strained(self.config.silent));
         let Some(neighbour) = self.neighbours.of(slot) else { return };
         let (addr, spacing) = (neighbour.addr, (neighbour.round_trip * 2).max(SPACING));
         let Some(doubt) = &mut neighbour.doubt else { return };
         doubt.tries += 1;
         doubt.next_at = now + spacing * (1 << doubt.tries.min(6));
+        // Not past the time at which it can be believed.
+        let end = doubt.since + silent;
+        if now < end {
+            doubt.next_at = doubt.next_at.min(end);
+        }
         // Not again before those who were asked have given up.
         let ask = doubt.tries > 1 && (doubt.tries - 2).is_multiple_of(3);
         let (nonce, first) = (doubt.nonce, doubt.tries == 2);

@@ -87,6 +87,8 @@ pub struct Outcome {
     pub first: Option<Duration>,
     /// See `first`.
     pub last: Option<Duration>,
+    /// Events of the run, until healing.
+    pub events: u64,
     /// From healing until all views were right; `None` when they were not in time.
     pub healed_in: Option<Duration>,
     /// What was still wrong then.
@@ -179,10 +181,13 @@ pub fn carry_out(recipe: Recipe, size: &Size) -> Outcome {
     let mut outcome = Outcome::default();
     (outcome.false_positives, outcome.at_healthy) = tally.false_positives();
     outcome.of_faulty = tally.of_faulty();
+    outcome.events = sim.stats().events;
     judge(&sim, at, &faulty, &mut outcome);
     sim.heal(true);
     let healed = sim.now();
     loop {
+        // Those who start again are not there at once.
+        sim.run_for(Duration::from_millis(250));
         outcome.wrong = wrong_view(&sim.cluster());
         let took = sim.now().since(healed);
         if outcome.wrong.is_none() {
@@ -192,7 +197,6 @@ pub fn carry_out(recipe: Recipe, size: &Size) -> Outcome {
         if took >= HEALED {
             return outcome;
         }
-        sim.run_for(Duration::from_millis(500));
     }
 }
 
