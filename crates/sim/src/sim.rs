@@ -268,6 +268,12 @@ impl<P: Process> Sim<P> {
         self.director.judge(at, |checker, verdict| question(checker, at, &cluster, verdict));
     }
 
+    /// A driver saw something that must not be: it is reported as a checker's violation is.
+    pub fn accuse(&mut self, checker: &'static str, text: impl Into<String>) {
+        let at = self.now();
+        self.director.record(checker, at, None, text.into());
+    }
+
     /// What the run came to so far.
     #[must_use]
     pub fn report(&self) -> Report {

@@ -81,6 +81,10 @@ pub mod flag {
     pub const NONE: u16 = 16;
     /// Report: the delegate's rank, from this bit on.
     pub const RANK_SHIFT: u32 = 8;
+    /// Disconnect: in every respect. Whoever sends it does not know the receiver as a neighbour.
+    pub const ALL: u16 = 8;
+    /// Update: the whole view, because views differ at rest.
+    pub const WHOLE: u16 = 16;
 }
 
 /// ZN-5: somebody says that a member is gone.
@@ -319,12 +323,14 @@ fn section(tag: u8, out: &mut Vec<u8>, write: impl FnOnce(&mut Vec<u8>)) {
 /// A datagram between members.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Note {
-    /// I am here: my count of beats to you, and the last of yours that I heard.
+    /// I am here: my count of beats to you, the last of yours that I heard, and what my view looks like.
     Beat {
         /// Counts beats to this neighbour.
-        number: u16,
+        number: u8,
         /// The last number heard from it.
-        echo: u16,
+        echo: u8,
+        /// A hash of the sender's view: equal views have equal ones.
+        digest: u16,
     },
     /// Are you there?
     Probe {
@@ -350,6 +356,13 @@ pub enum Note {
         /// Who is there.
         of: Identity,
     },
+    /// The member that you asked about does not answer me either.
+    Silent {
+        /// From the question.
+        nonce: u32,
+        /// Who is silent.
+        of: Identity,
+    },
     /// ZN-8: a suspicion for a high-priority monitor, by the shortest way.
     Alarm(Suspicion),
 }
@@ -361,22 +374,27 @@ impl Note {
     const ASK: u8 = 4;
     const VOUCH: u8 = 5;
     const ALARM: u8 = 6;
+    const SILENT: u8 = 7;
 
     /// Appends the note.
     pub fn encode(&self, out: &mut Vec<u8>) {
         let mut head = |kind| out.extend_from_slice(&[LAYOUT, kind]);
         match self {
-            Self::Beat { number, echo } => {
+            Self::Beat { number, echo, digest } => {
                 head(Self::BEAT);
-                out.extend_from_slice(&number.to_le_bytes());
-                out.extend_from_slice(&echo.to_le_bytes());
+                out.extend_from_slice(&[*number, *echo]);
+                out.extend_from_slice(&digest.to_le_bytes());
             }
             Self::Probe { nonce } | Self::Answer { nonce } => {
                 head(if matches!(self, Self::Probe { .. }) { Self::PROBE } else { Self::ANSWER });
                 out.extend_from_slice(&nonce.to_le_bytes());
             }
-            Self::Ask { nonce, of } | Self::Vouch { nonce, of } => {
-                head(if matches!(self, Self::Ask { .. }) { Self::ASK } else { Self::VOUCH });
+            Self::Ask { nonce, of } | Self::Vouch { nonce, of } | Self::Silent { nonce, of } => {
+                head(match self {
+                    Self::Ask { .. } => Self::ASK,
+                    Self::Vouch { .. } => Self::VOUCH,
+                    _ => Self::SILENT,
+                });
                 out.extend_from_slice(&nonce.to_le_bytes());
                 out.extend_from_slice(&of.0);
             }
@@ -398,7 +416,7 @@ impl Note {
         }
         let length = match kind {
             Self::BEAT | Self::PROBE | Self::ANSWER => 4,
-            Self::ASK | Self::VOUCH => 36,
+            Self::ASK | Self::VOUCH | Self::SILENT => 36,
             Self::ALARM => Suspicion::LEN,
             _ => return Err(Malformed::Unknown),
         };
@@ -406,11 +424,12 @@ impl Note {
             return Err(Malformed::Truncated);
         }
         Ok(match kind {
-            Self::BEAT => Self::Beat { number: u16_at(body, 0), echo: u16_at(body, 2) },
+            Self::BEAT => Self::Beat { number: body[0], echo: body[1], digest: u16_at(body, 2) },
             Self::PROBE => Self::Probe { nonce: u32_at(body, 0) },
             Self::ANSWER => Self::Answer { nonce: u32_at(body, 0) },
             Self::ASK => Self::Ask { nonce: u32_at(body, 0), of: Identity(array_at(body, 4)) },
             Self::VOUCH => Self::Vouch { nonce: u32_at(body, 0), of: Identity(array_at(body, 4)) },
+            Self::SILENT => Self::Silent { nonce: u32_at(body, 0), of: Identity(array_at(body, 4)) },
             _ => Self::Alarm(Suspicion::read(body)),
         })
     }
@@ -437,8 +456,8 @@ mod tests {
         assert_eq!(out[9..41], [1; 32]);
         assert_eq!(out[41..], [2, 0, 0, 0, 0, 0, 0, 0, 3, 0, 0, 0, 4]);
         let mut note = Vec::new();
-        Note::Beat { number: 0x0102, echo: 3 }.encode(&mut note);
-        assert_eq!(note, [1, 1, 2, 1, 3, 0]);
+        Note::Beat { number: 2, echo: 3, digest: 0x0102 }.encode(&mut note);
+        assert_eq!(note, [1, 1, 2, 3, 2, 1]);
     }
 
     #[test]
@@ -469,11 +488,12 @@ mod tests {
 
     fn note() -> impl Strategy<Value = Note> {
         prop_oneof![
-            any::<(u16, u16)>().prop_map(|(number, echo)| Note::Beat { number, echo }),
+            any::<(u8, u8, u16)>().prop_map(|(number, echo, digest)| Note::Beat { number, echo, digest }),
             any::<u32>().prop_map(|nonce| Note::Probe { nonce }),
             any::<u32>().prop_map(|nonce| Note::Answer { nonce }),
             (any::<u32>(), identity()).prop_map(|(nonce, of)| Note::Ask { nonce, of }),
             (any::<u32>(), identity()).prop_map(|(nonce, of)| Note::Vouch { nonce, of }),
+            (any::<u32>(), identity()).prop_map(|(nonce, of)| Note::Silent { nonce, of }),
             suspicion().prop_map(Note::Alarm),
         ]
     }

@@ -3,8 +3,8 @@
 //! ZN-1, ZN-2, ZN-5, ZN-6. Three procedures change the view; each says what others must hear of it (Δ). Where the paper
 //! is silent:
 //! - What is said about ourselves. A version of ours that we never had is outdone, as a suspicion is: somebody holds it
-//!   against us (a clock that was set back, a lie).
-//! - A leave of ourselves that we did not say is refuted like a suspicion.
+//!   against us (a clock that was set back, a lie). So is a leave of ourselves that we did not say. When to answer is not
+//!   the book's business: it notes the accusation.
 //! - The correction for small views that Algorithm 1 omits (line 22): never more reporters are asked for than there are
 //!   members beside the suspect.
 //! - ⚠ The text says "exceeds Θ", line 22 says ≥ Θ. We follow the algorithm: with K_s = Θ the text's rule might never
@@ -35,6 +35,10 @@ pub(super) struct Book {
     pub(super) delta: Delta,
     /// Joins and leaves that those who keep something of each member have not heard of; nobody does while it is empty.
     pub(super) changes: Vec<Change>,
+    /// The highest version of ours that others hold against us, and that we have not outdone.
+    pub(super) accused: Option<Version>,
+    /// Somebody came back in the incarnation in which it was removed: perhaps a partition is over.
+    pub(super) returned: bool,
     left: bool,
 }
 
@@ -52,6 +56,8 @@ impl Book {
             suspicions: BTreeMap::new(),
             delta,
             changes: Vec::new(),
+            accused: None,
+            returned: false,
             left: false,
         }
     }
@@ -67,15 +73,12 @@ impl Book {
     /// Algorithm 1, line 1. True when it changed anything.
     pub(super) fn on_alive(&mut self, p: Slot, v: Version, roster: &Roster, out: &mut impl Out) -> bool {
         if p == self.me {
-            let outdone = v > self.version && !self.left;
-            if outdone {
-                self.speak_up(v, roster);
-            }
-            return outdone;
+            return v > self.version && self.accuse(v);
         }
         match self.view.standing(p, roster) {
             Standing::Gone(removed) if v <= removed => false,
-            Standing::Unknown | Standing::Gone(_) => {
+            standing @ (Standing::Unknown | Standing::Gone(_)) => {
+                self.returned |= matches!(standing, Standing::Gone(gone) if gone.incarnation == v.incarnation);
                 self.view.set(p, Standing::In(v), roster);
                 self.history.remove(&p);
                 self.delta.alive(p);
@@ -114,11 +117,7 @@ impl Book {
         out: &mut impl Out,
     ) -> bool {
         if p == self.me {
-            let refuted = v >= self.version && !self.left;
-            if refuted {
-                self.speak_up(v, roster);
-            }
-            return refuted;
+            return v >= self.version && self.accuse(v);
         }
         match self.view.standing(p, roster) {
             Standing::In(known) if v >= known => {
@@ -150,11 +149,7 @@ impl Book {
     ) -> bool {
         if s == self.me {
             // Reports about a version that we have outdone already need no further answer.
-            let refuted = v >= self.version && !self.left;
-            if refuted {
-                self.speak_up(v, roster);
-            }
-            return refuted;
+            return v >= self.version && self.accuse(v);
         }
         let Some(known) = self.view.of(s, roster).filter(|&known| v >= known) else { return false };
         let reports = self.suspicions.entry(s).or_default();
@@ -183,9 +178,18 @@ impl Book {
         self.delta.not_alive(p);
     }
 
+    /// Something is held against us.
+    fn accuse(&mut self, v: Version) -> bool {
+        if !self.left {
+            self.accused = self.accused.max(Some(v));
+        }
+        !self.left
+    }
+
     /// We are here, whatever was said about that version of ours.
     pub(super) fn speak_up(&mut self, said: Version, roster: &Roster) {
         self.version = self.version.max(said).next();
+        self.accused = None;
         self.view.set(self.me, Standing::In(self.version), roster);
         self.delta.alive(self.me);
     }
@@ -232,7 +236,7 @@ impl Book {
     }
 
     pub(super) fn fingerprint(&self, print: &mut Fingerprint, roster: &Roster) {
-        print.add(&(self.me, self.version, self.left));
+        print.add(&(self.me, self.version, self.accused, self.returned, self.left));
         for (slot, version) in self.view.members(roster) {
             print.add(&(slot, version));
         }
@@ -304,6 +308,11 @@ mod tests {
 
         fn suspect(&mut self, r: Slot, s: Slot, v: Version) -> bool {
             self.book.on_suspicion(Instant(1), r, s, v, self.threshold, &self.roster, &mut self.heard)
+        }
+
+        fn speak_up(&mut self) {
+            let accused = self.book.accused.expect("something is held against us");
+            self.book.speak_up(accused, &self.roster);
         }
 
         fn heard(&mut self) -> Vec<String> {
@@ -392,10 +401,13 @@ mod tests {
     #[test]
     fn zn_5_a_suspicion_about_oneself_is_refuted() {
         let mut desk = Desk::new(1);
-        assert!(desk.suspect(R, ME, v(1)) && !desk.suspect(R, ME, v(1)));
+        assert!(desk.suspect(R, ME, v(1)));
+        desk.speak_up();
+        assert!(!desk.suspect(R, ME, v(1)));
         assert_eq!(desk.book.version(), v(2));
         assert!(desk.book.delta.has_alive(ME));
         assert!(desk.leave(ME, v(6)) && desk.alive(ME, v(20)));
+        desk.speak_up();
         assert_eq!((desk.book.version(), desk.standing(ME)), (v(21), Standing::In(v(21))));
     }
 

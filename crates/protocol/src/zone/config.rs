@@ -26,6 +26,9 @@ pub struct Config {
     pub tripped: Duration,
     /// See `tripped`.
     pub silent: Duration,
+    /// A doubt that nobody seconds is believed after so many times that long: rather we are out of reach ourselves. By
+    /// then those who do not hear from us must have found that out, and so do not believe us.
+    pub isolated: u64,
     /// Members asked to probe a doubted one, in each round.
     pub helpers: usize,
     /// Neighbours hold tripwires.
@@ -60,13 +63,14 @@ impl Config {
             successors: 2,
             randoms: 3,
             threshold: 1,
-            paces: Paces { lone: true, shortest: Duration::from_micros(500), longest: ms(64) },
+            paces: Paces { lone: true, shortest: Duration::from_micros(500), brisk: 8, longest: ms(64) },
             beat: ms(1250),
             patience: ms(1400),
             probes: true,
             tripped: ms(20),
             silent: ms(300),
-            helpers: 2,
+            isolated: 40,
+            helpers: 3,
             tripwires: true,
             late: ms(100),
             mend: ms(20),
@@ -86,7 +90,7 @@ impl Config {
             successors: 1,
             randoms: 3,
             threshold: 1,
-            paces: Paces { lone: false, shortest: ms(200), longest: ms(200) },
+            paces: Paces { lone: false, shortest: ms(200), brisk: 0, longest: ms(200) },
             beat: ms(1000),
             patience: ms(3000),
             probes: false,
@@ -100,7 +104,7 @@ impl Config {
     #[must_use]
     pub const fn wan() -> Self {
         Self {
-            paces: Paces { lone: true, shortest: ms(10), longest: ms(500) },
+            paces: Paces { lone: true, shortest: ms(10), brisk: 4, longest: ms(500) },
             beat: ms(3000),
             patience: ms(4000),
             tripped: ms(1000),

@@ -4,20 +4,28 @@
 //! never again when there is nobody to ask. Where we differ:
 //! - At boot the bootstrap set is asked again until an answer brings little that is new, though its members are in the view by
 //!   then: of many that start at once each would know the few that were asked before it, and all would link to the same.
-//! - A member that is alone asks at least once a second, for ever.
+//! - A member that is alone asks at least once a second, for ever. In large zones each asks more rarely, so that a
+//!   removed member is not asked by thousands at once.
+//! - When somebody comes back in the incarnation in which it was removed, a partition may be over: all ask again soon.
+//! - Requests of one peer that come too soon are not answered: a view is much larger than a request.
 
 use super::Zone;
 use crate::member::{Engine, Out, Output, Slot};
 use phalanx_core::{Addr, Duration, Fingerprint, Instant};
 use phalanx_wire::zone::{LetterKind, flag};
+use std::collections::VecDeque;
 use std::sync::Arc;
 
 /// An answer that brings less than this part of the view brings nothing new.
 const LITTLE: usize = 16;
 /// After so many questions at boot a member looks for neighbours among those it knows.
 const ROUNDS: u32 = 4;
+/// Who is no neighbour keeps its link for so long, should it become one.
+const CONTACT: Duration = Duration::from_secs(2);
 /// The longest wait of a member that is alone.
 const LONELY: Duration = Duration::from_secs(1);
+/// Members that ask in each second, about, when somebody was removed.
+const ASKING: u64 = 64;
 
 /// Whom to ask, and when.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -33,6 +41,17 @@ pub(super) struct Discovery {
     rounds: u32,
     /// Whom we asked last.
     asked: Option<Addr>,
+    /// Whose links are kept for a while, by the end of that.
+    contacts: VecDeque<Contact>,
+}
+
+/// Somebody who is no neighbour.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+struct Contact {
+    until: Instant,
+    addr: Addr,
+    /// When it last got our view.
+    answered_at: Option<Instant>,
 }
 
 impl Discovery {
@@ -47,11 +66,16 @@ impl Discovery {
             settled: alone,
             rounds: 0,
             asked: None,
+            contacts: VecDeque::new(),
         }
     }
 
     pub(super) fn deadline(&self) -> Instant {
-        self.at
+        self.at.min(self.contacts.front().map_or(Instant::NEVER, |c| c.until))
+    }
+
+    pub(super) fn contacts(&self) -> usize {
+        self.contacts.len()
     }
 
     /// True once this member knows what its bootstrap set knows: then it looks for neighbours.
@@ -62,12 +86,26 @@ impl Discovery {
     pub(super) fn fingerprint(&self, print: &mut Fingerprint) {
         print.instant(self.at);
         print.add(&(self.wait, self.settled, self.asked, &self.found));
+        for contact in &self.contacts {
+            print.instant(contact.until);
+            print.add(&contact.addr);
+            print.instant(contact.answered_at.unwrap_or(Instant::NEVER));
+        }
     }
 }
 
 impl Zone {
     /// Asks somebody.
     pub(super) fn discover(&mut self, now: Instant, out: &mut impl Out) {
+        while let Some(&Contact { until, addr, .. }) = self.discovery.contacts.front()
+            && until <= now
+        {
+            self.discovery.contacts.pop_front();
+            self.release(addr, out);
+        }
+        if self.discovery.at > now {
+            return;
+        }
         self.book.prune(now, self.config.history_age, self.config.history, &mut self.roster, |s| {
             self.neighbours.contains(s)
         });
@@ -94,6 +132,11 @@ impl Zone {
             }
             None => self.discovery.at = Instant::NEVER,
         }
+    }
+
+    /// How long to wait with a first question about those who were removed.
+    fn first_wait(&self) -> Duration {
+        (LONELY * (self.len() as u64 / ASKING).max(1)).min(self.config.discover_last)
     }
 
     /// Seeds that we know from others need not be asked who they are.
@@ -131,19 +174,67 @@ impl Zone {
         }
     }
 
-    /// Somebody was removed: it may be behind a partition.
+    /// Somebody was removed, or came back: others may be behind a partition, or not any more.
     pub(super) fn arm_discovery(&mut self, now: Instant) {
-        if self.discovery.at == Instant::NEVER && self.book.history().len() > 0 {
-            self.discovery.wait = LONELY;
-            self.discovery.at = now + LONELY;
+        let returned = std::mem::take(&mut self.book.returned);
+        if self.book.history().len() == 0 || (self.discovery.at != Instant::NEVER && !returned) {
+            return;
+        }
+        let wait = self.first_wait();
+        if self.discovery.at == Instant::NEVER || wait < self.discovery.wait {
+            self.discovery.wait = wait;
+            let soon = now + wait / 2 + Duration(self.rng.below(wait.0));
+            self.discovery.at = self.discovery.at.min(soon);
         }
     }
 
-    /// The answer ends the conversation: a seed that thousands ask at once must not hold links to them all.
-    pub(super) fn on_discover(&mut self, from: Addr, flags: u16, out: &mut impl Out) {
+    pub(super) fn on_discover(&mut self, now: Instant, from: Addr, flags: u16, out: &mut impl Out) {
+        self.keep_contact(now, from, out);
+        if let Some(contact) = self.discovery.contacts.iter_mut().rev().find(|c| c.addr == from) {
+            let before = contact.answered_at.replace(now);
+            if before.is_some_and(|at| now < at + self.config.discover_first / 2) {
+                self.counters.discoveries_refused += 1;
+                contact.answered_at = before;
+                return;
+            }
+        }
         let found = self.parcel(LetterKind::Found, flags & flag::BOOT, true);
         self.send(from, found, out);
+        // The answer ends the conversation: a seed that thousands ask at once must not hold links to them all.
         self.release(from, out);
+    }
+
+    /// Keeps a link for a while. The oldest gives way when there are too many.
+    fn keep_contact(&mut self, now: Instant, addr: Addr, out: &mut impl Out) {
+        let contacts = &mut self.discovery.contacts;
+        let mut contact = Contact { until: now + CONTACT, addr, answered_at: None };
+        if let Some(i) = contacts.iter().rposition(|c| c.addr == addr) {
+            if contacts[i].until >= now + CONTACT / 2 {
+                return;
+            }
+            contact.answered_at = contacts.remove(i).and_then(|c| c.answered_at);
+        }
+        contacts.push_back(contact);
+        if contacts.len() > Self::CONTACTS
+            && let Some(oldest) = contacts.pop_front()
+        {
+            self.counters.discoveries_refused += 1;
+            self.release(oldest.addr, out);
+        }
+    }
+
+    /// Somebody who is no neighbour speaks to us, or we to it: its link is given up after a while. Both sides must, or one keeps it.
+    pub(super) fn keep_stranger(&mut self, addr: Addr, out: &mut impl Out) {
+        if self.neighbours.at(addr).is_none() && !self.is_colleague(addr) {
+            self.keep_contact(self.now, addr, out);
+        }
+    }
+
+    /// Others say that this member is there, which we have removed: asks it, so that it speaks up if it is.
+    pub(super) fn ask_removed(&mut self, slot: Slot, out: &mut impl Out) {
+        let Some(addr) = self.roster.card(slot).map(|c| c.addr) else { return };
+        let request = self.parcel(LetterKind::Discover, 0, false);
+        self.send(addr, request, out);
     }
 
     pub(super) fn on_found(
@@ -170,9 +261,9 @@ impl Zone {
         }
     }
 
-    /// Lets go of a link, unless it is a neighbour's.
+    /// Lets go of a link, unless it is a neighbour's, a guard's or a delegate's.
     pub(super) fn release(&mut self, addr: Addr, out: &mut impl Out) {
-        if self.neighbours.at(addr).is_none() {
+        if self.neighbours.at(addr).is_none() && !self.is_colleague(addr) {
             out.push(Output::Release { addr });
         }
     }

@@ -18,6 +18,7 @@
 //! | `config` | profiles |
 //! | `view` | two bytes for each member |
 //! | `book` | Algorithm 1 |
+//! | `damping` | when to answer an accusation |
 //! | `delta` | Δ, what is new |
 //! | [`pace`] | when news leaves |
 //! | `letter` | what letters hold |
@@ -32,6 +33,7 @@
 pub mod attributes;
 mod book;
 mod config;
+mod damping;
 mod delta;
 mod discovery;
 pub mod hierarchy;
@@ -50,6 +52,7 @@ pub use replicate::MONITOR;
 use crate::member::{Card, Engine, Input, Out, Output, Roster, Slot, Version};
 use attributes::Attributes;
 use book::Book;
+use damping::Damping;
 use discovery::Discovery;
 use hierarchy::Office;
 use neighbour::Neighbours;
@@ -80,6 +83,35 @@ pub struct Counters {
     pub starved: u64,
     /// Questions of others for a probe that were over the bound.
     pub relays_refused: u64,
+    /// Times we were removed again so soon that we held back.
+    pub held_back: u64,
+    /// Versions that are too far in the future to be true.
+    pub implausible: u64,
+    /// Requests for our view that came too soon after another of the same peer, and links given up for others.
+    pub discoveries_refused: u64,
+    /// Whole views sent because a neighbour's differed at rest.
+    pub resyncs: u64,
+    /// Members told that we have removed them.
+    pub told: u64,
+    /// Letters sent, each receiver counted.
+    pub letters: u64,
+}
+
+/// How much a member holds, for operators and checkers.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Tables {
+    /// Members linked with, or asked to be.
+    pub neighbours: usize,
+    /// Others whose link is kept for a while.
+    pub contacts: usize,
+    /// Removed members that are remembered.
+    pub history: usize,
+    /// Slots of the roster.
+    pub roster: usize,
+    /// Probes under way for others.
+    pub relays: usize,
+    /// It knows that it was removed, and holds back.
+    pub holds_back: bool,
 }
 
 /// A member of a zone.
@@ -94,10 +126,14 @@ pub struct Zone {
     watch: Watch,
     attributes: Attributes,
     office: Office,
-    /// When to look for neighbours.
+    damping: Damping,
+    /// When to look for neighbours, and what the view looked like when we did.
     mend_at: Instant,
+    mended: u64,
     /// Random neighbours that refused in a row.
     refusals: u32,
+    /// The time of the present call.
+    now: Instant,
     /// When `expire` is wanted, as last told.
     next_at: Instant,
     rng: Rng,
@@ -113,6 +149,11 @@ impl std::fmt::Debug for Zone {
 }
 
 impl Zone {
+    /// Others whose links are kept for a while, at most.
+    pub const CONTACTS: usize = 4096;
+    /// Probes for others that are under way, at most; more are refused.
+    pub const RELAYS: usize = 64;
+
     /// A start of a member. `incarnation` must be higher than in any start before; `seeds` are where to look for others.
     ///
     /// # Panics
@@ -141,8 +182,11 @@ impl Zone {
             watch,
             attributes: Attributes::new(me, config.attributes()),
             office: Office::None,
+            damping: Damping::new(),
             mend_at: Instant::NEVER,
+            mended: 0,
             refusals: 0,
+            now,
             next_at: Instant::NEVER,
             rng,
             counters: Counters::default(),
@@ -163,6 +207,24 @@ impl Zone {
         self.neighbours.iter().filter(|n| n.linked).map(|n| n.slot)
     }
 
+    /// ZN-2: the members that were removed and are remembered.
+    pub fn history(&self) -> impl Iterator<Item = Slot> {
+        self.book.history()
+    }
+
+    /// How much is held now.
+    #[must_use]
+    pub fn tables(&self) -> Tables {
+        Tables {
+            neighbours: self.neighbours.iter().count(),
+            contacts: self.discovery.contacts(),
+            history: self.book.history().len(),
+            roster: self.roster.len(),
+            relays: self.watch.relays(),
+            holds_back: self.damping.is_waiting(),
+        }
+    }
+
     /// Everybody that is known.
     #[must_use]
     pub fn roster(&self) -> &Roster {
@@ -180,8 +242,10 @@ impl Zone {
             self.replicate(now, Happening::Changed(change), out);
         }
         self.settle_office(now, &changes, out);
-        if self.discovery.is_settled() && self.mend_at == Instant::NEVER {
-            self.mend_at = now + self.config.mend;
+        self.answer_accusation(now);
+        let changed = self.book.view.full_digest() != self.mended;
+        if changed && self.discovery.is_settled() && self.mend_at == Instant::NEVER {
+            self.mend_at = now + if self.damping.is_waiting() { damping::MEND } else { self.config.mend };
         }
         if !self.book.delta.is_empty() {
             self.pace.news(now, &self.config.paces);
@@ -192,12 +256,13 @@ impl Zone {
     fn rearm(&mut self) {
         let news = if self.neighbours.iter().next().is_some() { self.pace.due_at() } else { Instant::NEVER };
         let own = [news, self.mend_at, self.discovery.deadline(), self.watch.deadline(), self.doubts_deadline()];
-        let others = self.attributes.deadline().min(self.office_deadline());
+        let others = self.attributes.deadline().min(self.office_deadline()).min(self.damping.deadline());
         self.next_at = own.into_iter().fold(others, Instant::min);
     }
 
     /// Our driver called much too late: what we did not hear in the meantime says nothing about others.
     fn look_at_clock(&mut self, now: Instant) {
+        self.now = now;
         if self.next_at != Instant::NEVER && now >= self.next_at + self.config.late {
             self.counters.starved += 1;
             self.on_starved(now);
@@ -241,9 +306,11 @@ impl Machine for Zone {
         if self.discovery.deadline() <= now {
             self.discover(now, out);
         }
-        if self.watch.deadline() <= now {
+        if self.watch.beat_at() <= now {
             self.beat(now, out);
         }
+        self.expire_relays(now, out);
+        self.expire_damping(now, out);
         self.expire_doubts(now, out);
         if self.mend_at <= now {
             self.mend(now, out);
@@ -276,8 +343,9 @@ impl Machine for Zone {
             Office::Delegate(delegate) => delegate.fingerprint(print),
             Office::Supervisor(supervisor) => supervisor.fingerprint(print),
         }
+        self.damping.fingerprint(print);
         print.instant(self.mend_at);
-        print.add(&self.refusals);
+        print.add(&(self.mended, self.refusals));
     }
 }
 
@@ -319,6 +387,7 @@ impl Engine for Zone {
         if self.book.has_left() {
             return;
         }
+        self.now = now;
         self.book.leave(now, code, &self.roster);
         self.send_news(now, out);
         // Wires are closed by those who read that: one that breaks before would alarm them.

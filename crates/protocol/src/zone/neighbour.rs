@@ -16,16 +16,26 @@ pub(super) struct Neighbour {
     pub(super) random: bool,
     /// Both sides have said so.
     pub(super) linked: bool,
+    /// In the present session we have spoken to it as a neighbour.
+    pub(super) ours: bool,
+    /// Our view is with it, or on its way.
+    pub(super) viewed: bool,
     /// When we asked, or when it was linked.
     pub(super) since: Instant,
     /// A tripwire was asked for, or is up.
     pub(super) wired: bool,
     /// Beats sent to it, the last that it echoed, and the last heard from it.
-    pub(super) beats: u16,
-    pub(super) echoed: u16,
-    pub(super) heard: u16,
+    pub(super) beats: u8,
+    pub(super) echoed: u8,
+    pub(super) heard: u8,
+    /// Some beat was heard since it was linked: `heard` means something.
+    pub(super) beaten: bool,
+    /// Beats that came though it is none of our neighbours on the ring.
+    pub(super) strays: u8,
+    /// Beats in a row that spoke of another view than ours.
+    pub(super) differs: u8,
     pub(super) heard_at: Instant,
-    /// A bit for each of the last beats of ours: it was silent before it.
+    /// A bit for each of its last beats: it was lost, or said that ours were.
     pub(super) misses: u16,
     /// The last measured round trip.
     pub(super) round_trip: Duration,
@@ -43,6 +53,9 @@ pub(super) struct Doubt {
     pub(super) tripped: bool,
     /// How often its host said that nobody listens.
     pub(super) refused: u32,
+    /// Others who were asked for their opinion, and those of them who get no answer from it either.
+    pub(super) asked: u16,
+    pub(super) seconds: u16,
 }
 
 impl Neighbour {
@@ -54,16 +67,29 @@ impl Neighbour {
             behind: false,
             random: false,
             linked: false,
+            ours: false,
+            viewed: false,
             since: now,
             wired: false,
             beats: 0,
             echoed: 0,
             heard: 0,
+            beaten: false,
+            strays: 0,
+            differs: 0,
             heard_at: now,
             misses: 0,
             round_trip: Duration::ZERO,
             doubt: None,
         }
+    }
+
+    /// Beats that [`Neighbour::lost`] looks at.
+    const BEATS: u32 = 12;
+
+    /// How many of its last beats were lost, or said that ours were.
+    pub(super) fn lost(&self) -> u32 {
+        (self.misses & ((1 << Self::BEATS) - 1)).count_ones()
     }
 
     /// Neighbours on the ring exchange beats.
@@ -76,14 +102,16 @@ impl Neighbour {
     }
 
     pub(super) fn fingerprint(&self, print: &mut Fingerprint) {
-        print.add(&(self.slot, self.addr, self.ahead, self.behind, self.random, self.linked, self.wired));
-        print.add(&(self.beats, self.echoed, self.heard, self.misses, self.round_trip, self.doubt.is_some()));
+        print.add(&(self.slot, self.addr, self.ahead, self.behind, self.random, self.linked, self.ours, self.wired));
+        print.add(&self.viewed);
+        print.add(&(self.beats, self.echoed, self.heard, self.beaten, self.strays, self.differs, self.misses));
+        print.add(&(self.round_trip, self.doubt.is_some()));
         print.instant(self.since);
         print.instant(self.heard_at);
         if let Some(doubt) = &self.doubt {
             print.instant(doubt.since);
             print.instant(doubt.next_at);
-            print.add(&(doubt.nonce, doubt.tries, doubt.tripped, doubt.refused));
+            print.add(&(doubt.nonce, doubt.tries, doubt.tripped, doubt.refused, doubt.asked, doubt.seconds));
         }
     }
 }
@@ -99,6 +127,14 @@ impl Neighbours {
 
     pub(super) fn iter_mut(&mut self) -> std::slice::IterMut<'_, Neighbour> {
         self.0.iter_mut()
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    pub(super) fn nth(&mut self, at: usize) -> &mut Neighbour {
+        &mut self.0[at]
     }
 
     pub(super) fn of(&mut self, slot: Slot) -> Option<&mut Neighbour> {

@@ -8,6 +8,7 @@ use super::delta::Mask;
 use super::hierarchy::{Upward, is_upward};
 use super::letter::{Alive, Parcel};
 use super::replicate::{Happening, Written};
+use super::topology::SPARE_URGENT;
 use super::view::{Standing, View};
 use crate::member::{Card, Name, Out, Output, Peer, Slot, Version};
 use phalanx_core::{Addr, Instant, Payload, Snapshot};
@@ -25,9 +26,14 @@ struct Before {
 
 /// Up to so many named members are looked up one by one; beyond, pages are compared.
 const FEW: usize = 16;
+/// Incarnations by which a version may be ahead of what is known: 136 years, when they are seconds.
+const LEAP: u64 = 1 << 32;
+/// Members that are asked at once when views differ.
+const ASKED: usize = 4;
 
 impl Zone {
     pub(super) fn on_message(&mut self, now: Instant, from: Peer, payload: Payload<'_>, out: &mut impl Out) {
+        self.keep_stranger(from.addr, out);
         match payload {
             Payload::Bytes(bytes) => match Letter::parse(bytes) {
                 Ok(letter) => self.on_letter(now, from, &letter, out),
@@ -57,12 +63,16 @@ impl Zone {
         }
         let Some((slot, version)) = self.enter(&sender) else { return };
         let before = Before { members: self.book.view.len(), fingerprint: letter.fingerprint };
-        self.answer_for_discovery(letter.kind, letter.flags);
+        // It was under way for long: what its sender thought of others then may be wrong.
+        let late = self.book.view.of(slot, &self.roster).is_some_and(|known| version < known);
+        let me = self.roster.card(self.book.me).map(|c| c.identity);
+        let named = letter.kind == LetterKind::Found && letter.alive().any(|m| Some(m.identity) == me);
+        self.answer_for_discovery(letter.kind, letter.flags, slot, named);
         let mut changed = false;
         for left in letter.left() {
             if let Some(p) = self.roster.find(&left.identity) {
                 let v = Version { incarnation: left.incarnation, minor: left.minor };
-                changed |= self.book.on_leave(now, p, v, left.code, &self.roster, out);
+                changed |= self.plausible(p, v) && self.book.on_leave(now, p, v, left.code, &self.roster, out);
             }
         }
         changed |= self.book.on_alive(slot, version, &self.roster, out);
@@ -78,17 +88,24 @@ impl Zone {
         }
         for s in letter.suspected() {
             let v = Version { incarnation: s.incarnation, minor: s.minor };
-            if let (Some(r), Some(s)) = (self.roster.find(&s.reporter), self.roster.find(&s.suspect)) {
+            if let (Some(r), Some(s)) = (self.roster.find(&s.reporter), self.roster.find(&s.suspect))
+                && !(late && r == slot)
+                && self.plausible(s, v)
+            {
                 changed |= self.suspicion(now, r, s, v, out);
             }
         }
         if letter.kind == LetterKind::Attributes {
             self.replicate(now, Happening::Message(slot, letter.attributes), out);
         }
-        if letter.kind == LetterKind::Accept {
-            self.fill_in(from.addr, slot, letter.fingerprint, &theirs, out);
+        if letter.flags & flag::WHOLE != 0 {
+            let theirs: Vec<Slot> = letter.alive().filter_map(|m| self.roster.find(&m.identity)).collect();
+            self.compare(now, slot, theirs.into_iter(), out);
         }
         self.act_on(now, from, slot, (letter.kind, letter.flags), changed, before, out);
+        if letter.kind == LetterKind::Accept {
+            self.fill_in(from.addr, slot, &theirs, out);
+        }
     }
 
     /// A letter by reference, from a member that shares our roster.
@@ -111,7 +128,9 @@ impl Zone {
             return;
         }
         let before = Before { members: self.book.view.len(), fingerprint: parcel.fingerprint };
-        self.answer_for_discovery(parcel.kind, parcel.flags);
+        let late = self.book.view.of(parcel.sender, &self.roster).is_some_and(|known| parcel.version < known);
+        let named = parcel.kind == LetterKind::Found && parcel.view.contains(self.book.me);
+        self.answer_for_discovery(parcel.kind, parcel.flags, parcel.sender, named);
         let mut changed = false;
         for &(p, v, code) in &parcel.left {
             changed |= self.book.on_leave(now, p, v, code, &self.roster, out);
@@ -143,12 +162,17 @@ impl Zone {
             }
         }
         for &(r, s, v) in &parcel.suspected {
-            changed |= self.suspicion(now, r, s, v, out);
+            if !(late && r == parcel.sender) {
+                changed |= self.suspicion(now, r, s, v, out);
+            }
         }
-        if parcel.kind == LetterKind::Accept {
-            self.fill_in(from.addr, parcel.sender, parcel.fingerprint, &parcel.view, out);
+        if parcel.flags & flag::WHOLE != 0 {
+            self.compare(now, parcel.sender, parcel.view.slots(), out);
         }
         self.act_on(now, from, parcel.sender, (parcel.kind, parcel.flags), changed, before, out);
+        if parcel.kind == LetterKind::Accept {
+            self.fill_in(from.addr, parcel.sender, &parcel.view, out);
+        }
     }
 
     /// The slot and version of a member that a letter names; `None` when there is no room for it.
@@ -158,7 +182,11 @@ impl Zone {
         if let Some(slot) = known
             && self.roster.card(slot).is_some_and(|c| c.addr == member.addr && c.name.as_str() == member.name)
         {
-            return Some((slot, version));
+            return self.plausible(slot, version).then_some((slot, version));
+        }
+        // Checked before a slot is spent on it.
+        if known.is_none() && !self.follows(self.book.version().incarnation, version) {
+            return None;
         }
         let name = Name::new(member.name).ok()?;
         let card = Card { identity: member.identity, addr: member.addr, name };
@@ -166,6 +194,9 @@ impl Zone {
             self.counters.crowded_out += 1;
             return None;
         };
+        if !self.plausible(slot, version) {
+            return None;
+        }
         // Only the newest word about a member says where it is.
         if self.book.view.of(slot, &self.roster).is_none_or(|v| version > v) && slot != self.book.me {
             self.roster.change(slot, &card);
@@ -174,21 +205,65 @@ impl Zone {
     }
 
     /// A report counts when its author is a member: the excluded cannot exclude others.
-    fn suspicion(&mut self, now: Instant, r: Slot, s: Slot, v: Version, out: &mut impl Out) -> bool {
-        if self.config.probes && !self.book.view.contains(r) {
+    pub(super) fn suspicion(&mut self, now: Instant, r: Slot, s: Slot, v: Version, out: &mut impl Out) -> bool {
+        if self.config.probes && !self.book.view.contains(r) && s != self.book.me {
             self.counters.strange_reporters += 1;
             return false;
         }
-        let about_us = s == self.book.me;
-        let changed = self.book.on_suspicion(now, r, s, v, self.config.threshold, &self.roster, out);
-        self.counters.refuted += u64::from(about_us && changed);
-        changed
+        self.book.on_suspicion(now, r, s, v, self.config.threshold, &self.roster, out)
+    }
+
+    /// A version that lies beyond all that a member can reach is a lie, or damage. Believed, it could never be outdone.
+    pub(super) fn plausible(&mut self, slot: Slot, v: Version) -> bool {
+        let known = match self.book.view.standing(slot, &self.roster) {
+            Standing::In(known) | Standing::Gone(known) => known.incarnation,
+            Standing::Unknown => 0,
+        };
+        self.follows(known.max(self.book.version().incarnation), v)
+    }
+
+    fn follows(&mut self, incarnation: u64, v: Version) -> bool {
+        let plausible = v.incarnation <= incarnation.saturating_add(LEAP);
+        self.counters.implausible += u64::from(!plausible);
+        plausible
     }
 
     /// ZN-3: whoever takes part in a discovery that did not begin at boot speaks up, to outdo what others remember of it.
-    fn answer_for_discovery(&mut self, kind: LetterKind, flags: u16) {
-        if matches!(kind, LetterKind::Discover | LetterKind::Found) && flags & flag::BOOT == 0 {
+    /// We differ, because each such word goes to everybody: an answer that names us as a member holds nothing against us.
+    /// And who asks us so has removed us; if we have not removed it, too, there was no partition: then it is as if it
+    /// told us.
+    fn answer_for_discovery(&mut self, kind: LetterKind, flags: u16, sender: Slot, named: bool) {
+        if !matches!(kind, LetterKind::Discover | LetterKind::Found) || flags & flag::BOOT != 0 || named {
+            return;
+        }
+        if kind == LetterKind::Discover && self.config.probes && self.book.view.contains(sender) {
+            self.book.accused = self.book.accused.max(Some(self.book.version()));
+        } else {
             self.book.speak_up(self.book.version(), &self.roster);
+        }
+    }
+
+    /// A neighbour sent its whole view, because ours differ. Of those whom we have removed and it has not, some are
+    /// asked; of those whom it has not, some are asked to be our neighbours: who is gone is found out so.
+    fn compare(&mut self, now: Instant, sender: Slot, theirs: impl Iterator<Item = Slot>, out: &mut impl Out) {
+        let (mut named, mut removed) = (Mask::default(), Vec::new());
+        for slot in theirs {
+            named.insert(slot);
+            if matches!(self.book.view.standing(slot, &self.roster), Standing::Gone(_)) {
+                removed.push(slot);
+            }
+        }
+        let absent =
+            |zone: &Self, s| !named.contains(s) && s != sender && s != zone.book.me && !zone.neighbours.contains(s);
+        let mut missing: Vec<Slot> = self.book.view.slots().filter(|&s| absent(self, s)).collect();
+        self.rng.shuffle(&mut removed);
+        for slot in removed.into_iter().take(ASKED) {
+            self.ask_removed(slot, out);
+        }
+        self.rng.shuffle(&mut missing);
+        let room = (self.config.randoms + SPARE_URGENT).saturating_sub(self.neighbours.randoms());
+        for slot in missing.into_iter().take(room.min(ASKED)) {
+            self.ask(now, slot, flag::URGENT, out);
         }
     }
 
@@ -203,13 +278,25 @@ impl Zone {
         before: Before,
         out: &mut impl Out,
     ) {
+        self.answer_accusation(now);
+        // It does not know that it was removed, or holds back and knows.
+        if let Standing::Gone(removed) = self.book.view.standing(sender, &self.roster)
+            && !matches!(kind, LetterKind::Disconnect | LetterKind::Update)
+            && (kind != LetterKind::Discover || flags & flag::BOOT != 0)
+        {
+            self.disown(from.addr, Some((sender, removed)), out);
+        }
         match kind {
-            LetterKind::Discover => self.on_discover(from.addr, flags, out),
+            LetterKind::Discover => self.on_discover(now, from.addr, flags, out),
             LetterKind::Found => self.on_found(now, from.addr, sender, before.members, out),
             LetterKind::Connect => self.on_connect(now, from.addr, sender, (flags, before.fingerprint), out),
-            LetterKind::Accept => self.on_accept(now, from.addr, sender, out),
+            LetterKind::Accept => self.on_accept(now, from.addr, sender, flags, out),
             LetterKind::Reject => self.on_reject(now, sender, out),
             LetterKind::Disconnect => self.on_disconnect(now, sender, flags, out),
+            // It takes us for its neighbour.
+            LetterKind::Update if self.config.probes && !self.neighbours.contains(sender) => {
+                self.tell(sender, from.addr, true, out);
+            }
             _ => {}
         }
         if changed || !matches!(kind, LetterKind::Update | LetterKind::Attributes) {
@@ -223,9 +310,11 @@ impl Zone {
         Some(Member { identity: card.identity, incarnation: v.incarnation, minor: v.minor, addr: card.addr, name })
     }
 
-    /// ZN-7: whoever accepted us has sent its view, unless it is the same as ours: it gets of ours what it lacks.
-    fn fill_in(&mut self, to: Addr, sender: Slot, fingerprint: Option<u64>, theirs: &View, out: &mut impl Out) {
-        if fingerprint == Some(self.book.view.fingerprint()) || !self.neighbours.contains(sender) {
+    /// ZN-7: whoever accepted us has sent its view, unless it was the same as ours: it gets of ours what it lacks. What
+    /// happened since we asked is in the news that it gets.
+    fn fill_in(&mut self, to: Addr, sender: Slot, theirs: &View, out: &mut impl Out) {
+        let Some(neighbour) = self.neighbours.of(sender) else { return };
+        if std::mem::replace(&mut neighbour.viewed, true) || theirs.len() == 0 {
             return;
         }
         let mut lacking = Vec::new();
@@ -251,13 +340,21 @@ impl Zone {
             parcel.suspected = self.book.suspicions().collect();
         }
         if matches!(kind, LetterKind::Connect | LetterKind::Accept) {
-            parcel.fingerprint = Some(self.book.view.fingerprint());
+            parcel.fingerprint = Some(self.book.view.full_digest());
         }
         parcel
     }
 
-    pub(super) fn send(&self, to: Addr, parcel: Parcel, out: &mut impl Out) {
-        post(&[to], parcel, false, out);
+    pub(super) fn send(&mut self, to: Addr, parcel: Parcel, out: &mut impl Out) {
+        self.send_all(&[to], parcel, out);
+    }
+
+    fn send_all(&mut self, to: &[Addr], parcel: Parcel, out: &mut impl Out) {
+        self.counters.letters += to.len() as u64;
+        for &to in to {
+            self.keep_stranger(to, out);
+        }
+        post(to, parcel, false, out);
     }
 
     /// To the other plane.
@@ -281,10 +378,18 @@ impl Zone {
         let alive = if mask.len() == 0 { Alive::Nobody } else { Alive::These(mask) };
         let mut parcel = Parcel::new(LetterKind::Update, 0, sender, &self.roster, &self.book.view, alive);
         (parcel.left, parcel.suspected) = (left, suspected);
-        post(&to, parcel, false, out);
+        self.send_all(&to, parcel, out);
+    }
+
+    /// A neighbour's view differs from ours for too long: it gets ours.
+    pub(super) fn resync(&mut self, to: Addr, out: &mut impl Out) {
+        self.counters.resyncs += 1;
+        let whole = self.parcel(LetterKind::Update, flag::WHOLE, true);
+        self.send(to, whole, out);
     }
 
     pub(super) fn note(&mut self, to: Addr, note: &Note, out: &mut impl Out) {
+        self.keep_stranger(to, out);
         let mut bytes = std::mem::take(&mut self.scratch);
         note.encode(&mut bytes);
         out.push(Output::Datagram { to, bytes: &bytes });

@@ -7,17 +7,17 @@
 use super::Zone;
 use super::neighbour::Neighbour;
 use super::replicate::Happening;
-use crate::member::{Out, Output, Peer, Slot};
+use crate::member::{Out, Output, Peer, Slot, Version};
 use phalanx_core::{Addr, Code, Instant};
 use phalanx_wire::zone::{LetterKind, flag};
 
 /// Random neighbours over K_r that a member takes, and over K_r for those who were refused elsewhere.
 const SPARE: usize = 1;
-const SPARE_URGENT: usize = 3;
+pub(super) const SPARE_URGENT: usize = 3;
 /// After so many refusals in a row a request is urgent.
 const REFUSALS: u32 = 3;
-/// Each refusal doubles the wait for the next request, up to so often.
-const LONGEST_WAIT: u32 = 12;
+/// After so many it is given up.
+const GIVE_UP: u32 = 10;
 /// Draws for one random neighbour: most of a roster's slots are in the view.
 const DRAWS: usize = 64;
 
@@ -25,6 +25,11 @@ impl Zone {
     /// Looks for the neighbours that are missing, and lets go of those that are not wanted any more.
     pub(super) fn mend(&mut self, now: Instant, out: &mut impl Out) {
         self.mend_at = Instant::NEVER;
+        self.mended = self.book.view.full_digest();
+        // Nobody has us as long as we hold back.
+        if self.damping.is_waiting() && self.neighbours.iter().all(|n| !n.linked) {
+            return;
+        }
         let view = &self.book.view;
         let ring = self.roster.behind(self.book.me).filter(|&s| view.contains(s));
         let wanted: Vec<Slot> = ring.take(self.config.successors).collect();
@@ -47,7 +52,7 @@ impl Zone {
     }
 
     /// A random member that is no neighbour.
-    fn draw(&mut self) -> Option<Slot> {
+    pub(super) fn draw(&mut self) -> Option<Slot> {
         // In a small view there may be nobody left.
         if self.book.view.len() <= self.neighbours.iter().count() + 1 {
             return None;
@@ -66,8 +71,8 @@ impl Zone {
         (!rest.is_empty()).then(|| rest[self.rng.index(rest.len())])
     }
 
-    /// Asks a member to be our neighbour. One that is linked already has our view.
-    fn ask(&mut self, now: Instant, slot: Slot, flags: u16, out: &mut impl Out) {
+    /// Asks a member to be our neighbour, with our whole view unless that is with it.
+    pub(super) fn ask(&mut self, now: Instant, slot: Slot, flags: u16, out: &mut impl Out) {
         let Some(addr) = self.roster.card(slot).map(|c| c.addr) else { return };
         let neighbour = self.neighbours.enter(now, slot, addr);
         if flags & flag::RING != 0 {
@@ -75,10 +80,10 @@ impl Zone {
         } else {
             neighbour.random = true;
         }
-        let linked = neighbour.linked;
-        if !linked {
+        if !neighbour.linked {
             neighbour.since = now;
         }
+        neighbour.ours = true;
         let connect = self.parcel(LetterKind::Connect, flags, false);
         self.send(addr, connect, out);
     }
@@ -102,8 +107,8 @@ impl Zone {
             let reject = self.parcel(LetterKind::Reject, 0, false);
             return self.send(from, reject, out);
         }
-        // Our view goes to it, unless it is the same; what we lack follows.
-        let same = fingerprint == Some(self.book.view.fingerprint());
+        // Our view goes to it, unless it is the same or with it already; what we lack follows.
+        let same = fingerprint == Some(self.book.view.full_digest());
         let neighbour = self.neighbours.enter(now, sender, from);
         neighbour.addr = from;
         if ring {
@@ -113,24 +118,34 @@ impl Zone {
         }
         let new = !neighbour.linked;
         link(neighbour, now);
-        let accept = self.parcel(LetterKind::Accept, 0, !same);
+        neighbour.ours = true;
+        let whole = !std::mem::replace(&mut neighbour.viewed, true) && !same;
+        let accept = self.parcel(LetterKind::Accept, flags & flag::RING, whole);
         self.send(from, accept, out);
         if new {
             self.replicate(now, Happening::Near(sender), out);
         }
     }
 
-    pub(super) fn on_accept(&mut self, now: Instant, from: Addr, sender: Slot, out: &mut impl Out) {
+    pub(super) fn on_accept(&mut self, now: Instant, from: Addr, sender: Slot, flags: u16, out: &mut impl Out) {
+        if !self.book.view.contains(sender) {
+            return;
+        }
         let tripwires = self.config.tripwires;
-        let Some(neighbour) = self.neighbours.of(sender) else {
-            let part = self.parcel(LetterKind::Disconnect, flag::RING, false);
-            return self.send(from, part, out);
-        };
+        // We may have given up meanwhile. It has not: to part again would cross with its next letter, and so on. Who is
+        // not wanted on the ring is let go of in good order later.
+        let neighbour = self.neighbours.enter(now, sender, from);
+        if !neighbour.is_wanted() {
+            neighbour.ahead = flags & flag::RING != 0;
+            neighbour.random = !neighbour.ahead;
+            self.mend_at = self.mend_at.min(now + self.config.mend);
+        }
         let new = !neighbour.linked;
         if new {
             neighbour.round_trip = now.since(neighbour.since);
             link(neighbour, now);
         }
+        neighbour.ours = true;
         if neighbour.random {
             self.refusals = 0;
         }
@@ -147,13 +162,15 @@ impl Zone {
     pub(super) fn on_reject(&mut self, now: Instant, sender: Slot, out: &mut impl Out) {
         let Some(neighbour) = self.neighbours.of(sender) else { return };
         neighbour.random = false;
-        self.refusals += 1;
         if !neighbour.is_wanted() {
             self.drop_neighbour(now, sender, out);
         }
-        // Where nearly all are neighbours already there may be nobody left to take us.
-        let wait = self.config.mend / 4 * (1 << self.refusals.min(LONGEST_WAIT));
-        self.mend_at = self.mend_at.max(now + wait);
+        // Where all have enough, one may be left with fewer; it tries again when something changes.
+        self.refusals += 1;
+        self.mend_at = Instant::NEVER;
+        if self.refusals < GIVE_UP {
+            self.mend_at = now + self.config.mend / 4 * (1 << self.refusals.saturating_sub(REFUSALS));
+        }
     }
 
     /// Tells a neighbour that we are neighbours no more, on the ring or by chance.
@@ -164,10 +181,11 @@ impl Zone {
         } else {
             neighbour.random = false;
         }
-        let addr = neighbour.addr;
-        let part = self.parcel(LetterKind::Disconnect, flags, false);
+        let (addr, wanted) = (neighbour.addr, neighbour.is_wanted());
+        // Both sides must agree what they are to each other: who is nothing to us is told so.
+        let part = self.parcel(LetterKind::Disconnect, if wanted { flags } else { flag::ALL }, false);
         self.send(addr, part, out);
-        if self.neighbours.of(slot).is_some_and(|n| !n.is_wanted()) {
+        if !wanted {
             // The other side closes the wire, when it has read this: a wire that breaks before would alarm it.
             self.neighbours.remove(slot);
             self.replicate(now, Happening::Far(slot), out);
@@ -177,12 +195,29 @@ impl Zone {
 
     pub(super) fn on_disconnect(&mut self, now: Instant, sender: Slot, flags: u16, out: &mut impl Out) {
         let Some(neighbour) = self.neighbours.of(sender) else { return };
+        if flags & flag::ALL != 0 {
+            // It does not know us: whatever we were to each other begins anew.
+            return self.drop_neighbour(now, sender, out);
+        }
         if flags & flag::RING != 0 {
             neighbour.behind = false;
         } else {
             neighbour.random = false;
         }
         self.drop_unwanted(now, sender, out);
+    }
+
+    /// Tells somebody who takes us for its neighbour that we are not, or even that we have removed it in this version.
+    pub(super) fn disown(&mut self, addr: Addr, removed: Option<(Slot, Version)>, out: &mut impl Out) {
+        if !self.watch.may_tell() {
+            return;
+        }
+        let mut part = self.parcel(LetterKind::Disconnect, flag::ALL, false);
+        if let Some((slot, version)) = removed {
+            self.counters.told += 1;
+            part.suspected.push((self.book.me, slot, version));
+        }
+        self.send(addr, part, out);
     }
 
     fn drop_unwanted(&mut self, now: Instant, slot: Slot, out: &mut impl Out) {
@@ -199,6 +234,9 @@ impl Zone {
             out.push(Output::Unwire { to: neighbour.addr });
         }
         out.push(Output::Release { addr: neighbour.addr });
+        if neighbour.linked {
+            self.refusals = 0;
+        }
         if neighbour.ahead || neighbour.random {
             self.mend_soon(now);
         }
@@ -206,31 +244,27 @@ impl Zone {
 
     /// A neighbour is missing: others are looked for at once, but those who are gone together are missed together.
     pub(super) fn mend_soon(&mut self, now: Instant) {
-        self.mend_at = self.mend_at.min(now + self.config.mend / 4);
+        let wait = if self.damping.is_waiting() { super::damping::MEND } else { self.config.mend / 4 };
+        self.mend_at = self.mend_at.min(now + wait);
     }
 
-    /// A session began anew: what was under way is lost. A neighbour gets our whole view again.
+    /// A session began. If what we told this neighbour was lost with the one before, it gets our whole view again.
     pub(super) fn on_up(&mut self, now: Instant, peer: Peer, out: &mut impl Out) {
-        let Some(neighbour) = self.neighbours.at(peer.addr).filter(|n| n.linked) else { return };
+        self.keep_stranger(peer.addr, out);
+        let Some(neighbour) = self.neighbours.at(peer.addr).filter(|n| !n.ours) else { return };
         let slot = neighbour.slot;
-        let flags = match (neighbour.ahead, neighbour.random) {
-            (true, _) => flag::RING,
-            (false, true) => 0,
-            // It has chosen us, and will ask again.
-            (false, false) => return,
-        };
         neighbour.linked = false;
+        neighbour.since = now;
         self.replicate(now, Happening::Far(slot), out);
-        if self.book.view.contains(slot) {
-            self.ask(now, slot, flags, out);
-        }
+        self.resume(now, slot, out);
     }
 
-    /// The link gave a peer up.
+    /// The link gave a peer up, or began a new session with it, or could not take a message.
     pub(super) fn on_down(&mut self, now: Instant, addr: Addr, code: Code, out: &mut impl Out) {
         self.discovery_failed(addr, out);
         self.office_lost(now, addr, out);
         let Some(neighbour) = self.neighbours.at(addr) else { return };
+        (neighbour.ours, neighbour.viewed) = (false, false);
         // A new session follows, and `on_up` with it.
         if code == Code::NotInitialized {
             return;
@@ -242,6 +276,18 @@ impl Zone {
             self.drop_neighbour(now, slot, out);
         }
     }
+
+    /// A neighbour is there that our view may not have reached: asks it again to be one. Who has chosen us will ask.
+    pub(super) fn resume(&mut self, now: Instant, slot: Slot, out: &mut impl Out) {
+        let Some(neighbour) = self.neighbours.of(slot) else { return };
+        let (ahead, random) = (neighbour.ahead, neighbour.random);
+        // It must know all that it is to us, or the two sides will part differently.
+        for (wanted, flags) in [(ahead, flag::RING), (random, flag::URGENT)] {
+            if wanted && self.book.view.contains(slot) {
+                self.ask(now, slot, flags, out);
+            }
+        }
+    }
 }
 
 fn link(neighbour: &mut Neighbour, now: Instant) {
@@ -249,4 +295,6 @@ fn link(neighbour: &mut Neighbour, now: Instant) {
     neighbour.since = now;
     neighbour.heard_at = now;
     neighbour.misses = 0;
+    neighbour.beaten = false;
+    neighbour.differs = 0;
 }

@@ -43,19 +43,24 @@ pub(super) struct View {
     members: u32,
     /// Bytes that a list of all members has on the wire.
     bytes: u32,
-    /// A hash of all members and their versions, the same at all who have the same view.
-    fingerprint: u64,
+    /// A hash of who is in the view, and in which version; of the order in which that came about it says nothing.
+    digest: u64,
 }
 
 impl View {
-    /// A hash of all members and their versions.
-    pub(super) fn fingerprint(&self) -> u64 {
-        self.fingerprint
-    }
-
     /// Bytes that a list of all members has on the wire.
     pub(super) fn bytes(&self) -> usize {
         self.bytes as usize
+    }
+
+    /// Equal views have equal digests, and others hardly ever.
+    pub(super) fn digest(&self) -> u16 {
+        (self.digest >> 48) as u16
+    }
+
+    /// The same, in full.
+    pub(super) fn full_digest(&self) -> u64 {
+        self.digest
     }
 
     /// Members in the view.
@@ -99,11 +104,11 @@ impl View {
     /// Writes what is known of a member.
     pub(super) fn set(&mut self, slot: Slot, standing: Standing, roster: &Roster) {
         let before = self.cell(slot);
-        if let Standing::In(version) = self.standing(slot, roster) {
-            self.fingerprint ^= print(slot, version, roster);
+        if is_in(before) {
+            self.digest ^= trait_of(slot, self.version(slot, before, roster), roster);
         }
         if let Standing::In(version) = standing {
-            self.fingerprint ^= print(slot, version, roster);
+            self.digest ^= trait_of(slot, version, roster);
         }
         let (version, gone) = match standing {
             Standing::Unknown => (None, 0),
@@ -195,8 +200,9 @@ impl View {
     }
 }
 
-fn print(slot: Slot, version: Version, roster: &Roster) -> u64 {
-    mix(roster.place(slot) ^ mix(version.incarnation ^ u64::from(version.minor).rotate_left(40)))
+/// What a member adds to the digest of a view.
+fn trait_of(slot: Slot, version: Version, roster: &Roster) -> u64 {
+    mix(roster.place(slot) ^ mix(version.incarnation ^ u64::from(version.minor) << 40))
 }
 
 fn is_in(cell: u16) -> bool {
@@ -243,6 +249,9 @@ mod tests {
                 Standing::In(version) => Some((Slot(slot), *version)),
                 _ => None,
             }).collect();
+            let mut again = View::default();
+            members.iter().rev().for_each(|&(slot, version)| again.set(slot, Standing::In(version), &roster));
+            prop_assert_eq!(view.digest, again.digest);
             prop_assert_eq!(view.len(), members.len());
             prop_assert_eq!(view.members(&roster).collect::<Vec<_>>(), members);
         }

@@ -6,32 +6,43 @@
 //! - A doubt is not a suspicion yet. The doubted one is probed, directly and through others, because the way between
 //!   two members may be cut while both are well. A broken wire together with a host that says that nobody listens is
 //!   proof enough: that is how a crash is known after one and a half round trips.
-//! - A member that was starved, or to whom most of its neighbours seem gone at once, doubts itself first.
-//! - A neighbour that is silent before too many beats is suspected though it answers now and then: to be hardly there
-//!   is worse than to be gone.
-//! - A beat says which beat of ours its sender heard last, so that a member that hears nothing is found out, too.
+//! - Otherwise it takes second opinions: others are asked to probe the doubted one, and half of them must say that they
+//!   get no answer either. A member that hears badly, or is not heard, does not get these, and so cannot take others for
+//!   dead; unless that lasts for so long that others must have found *it* out
+//!   ([`Config::isolated`](super::Config::isolated)).
+//! - A member that was starved blames nobody for what it did not hear.
+//! - A beat says which number it has, and which beat of ours its sender heard last. So a member that hears nothing is
+//!   found out, too; and one that is hardly there, because many of its beats or of ours to it are lost, is suspected
+//!   though it answers now and then, when all is well with our other neighbours and another who watches it sees the same.
+//! - A beat says what its sender's view looks like. Views that stay different are exchanged: whatever got lost between
+//!   two members is made good so.
+//! - Who is removed and speaks to us is told so.
 
-use super::neighbour::Doubt;
+use super::neighbour::{Doubt, Neighbour};
+use super::view::Standing;
 use super::{Config, Zone};
-use crate::member::{Engine, Out, Peer, Slot};
+use crate::member::{Engine, Out, Peer, Slot, Version};
 use phalanx_core::{Addr, Duration, Fingerprint, Identity, Instant, Rng};
 use phalanx_wire::zone::Note;
-use std::collections::VecDeque;
 
-/// Probes for others that are under way; more are refused.
-const RELAYS: usize = 64;
-/// How long such a probe is waited for.
-const RELAY: Duration = Duration::from_secs(2);
+/// Probes for others: tries before we say that there is no answer.
+const RELAY_TRIES: u32 = 3;
 /// Tries before a silent neighbour is suspected, whatever the time.
 const TRIES: u32 = 4;
-/// Who seems isolated waits so many times as long before it believes that all others are gone.
-const ISOLATED: u64 = 10;
-/// Of the last beats so many ...
-const BEATS: u32 = 10;
-/// ... must be preceded by silence to make a neighbour hardly there.
-const SILENT_BEATS: u32 = 4;
+/// Of the last [`Neighbour::BEATS`] so many must be lost to make a neighbour hardly there, while our others miss at most
+/// so many.
+const LOST: u32 = 8;
+const FINE: u32 = 2;
+/// In place of a nonce: what do its beats say?
+const ABSENT: u32 = 0;
+/// Beats in a row that speak of another view, before views are exchanged; then after twice as many, and so on.
+const DIFFER: u8 = 4;
+/// Beats of a neighbour that is none on the ring, before it is told that.
+const STRAYS: u8 = 2;
+/// Letters to those who take us for a neighbour, or do not know that they were removed, between two beats.
+const TELLS: u16 = 64;
 /// Beats of ours that a neighbour may not have heard.
-const DEAF: u16 = 3;
+const DEAF: u8 = 3;
 /// The shortest wait between probes.
 const SPACING: Duration = Duration::from_millis(4);
 
@@ -40,31 +51,55 @@ const SPACING: Duration = Duration::from_millis(4);
 pub(super) struct Watch {
     beat_at: Instant,
     nonce: u32,
-    /// When anything was last heard from anybody.
-    heard_at: Instant,
     /// Raised each time our driver is late, lowered by each beat in time.
     strain: u32,
-    /// Probes for others: when it ends, whom, for whom, and their nonce.
-    relays: VecDeque<(Instant, Slot, Addr, u32)>,
+    /// Letters of [`TELLS`] that are left.
+    tells: u16,
+    relays: Vec<Relay>,
+}
+
+/// A probe for somebody else.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+struct Relay {
+    next_at: Instant,
+    /// Whom, for whom, and their nonce.
+    slot: Slot,
+    to: Addr,
+    nonce: u32,
+    tries: u32,
 }
 
 impl Watch {
     pub(super) fn new(now: Instant, config: &Config, rng: &mut Rng) -> Self {
         let beat_at = now + Duration(rng.below(config.beat.0.max(1)));
-        Self { beat_at, nonce: rng.u32(), heard_at: now, strain: 0, relays: VecDeque::new() }
+        Self { beat_at, nonce: rng.u32(), strain: 0, tells: TELLS, relays: Vec::new() }
+    }
+
+    pub(super) fn beat_at(&self) -> Instant {
+        self.beat_at
     }
 
     pub(super) fn deadline(&self) -> Instant {
-        self.beat_at
+        self.relays.iter().map(|r| r.next_at).fold(self.beat_at, Instant::min)
+    }
+
+    pub(super) fn relays(&self) -> usize {
+        self.relays.len()
+    }
+
+    /// Takes one of the letters that may be spent on those who are mistaken about us.
+    pub(super) fn may_tell(&mut self) -> bool {
+        let may = self.tells > 0;
+        self.tells -= u16::from(may);
+        may
     }
 
     pub(super) fn fingerprint(&self, print: &mut Fingerprint) {
         print.instant(self.beat_at);
-        print.instant(self.heard_at);
-        print.add(&(self.nonce, self.strain));
-        for &(until, slot, addr, nonce) in &self.relays {
-            print.instant(until);
-            print.add(&(slot, addr, nonce));
+        print.add(&(self.nonce, self.strain, self.tells));
+        for relay in &self.relays {
+            print.instant(relay.next_at);
+            print.add(&(relay.slot, relay.to, relay.nonce, relay.tries));
         }
     }
 }
@@ -99,41 +134,56 @@ impl Zone {
             if let Some(doubt) = &mut neighbour.doubt {
                 doubt.since = now;
                 doubt.tries = 0;
+                (doubt.asked, doubt.seconds) = (0, 0);
             }
         }
-        self.watch.heard_at = now;
         self.watch.beat_at = self.watch.beat_at.max(now);
     }
 
     /// Time for a beat to all neighbours on the ring.
     pub(super) fn beat(&mut self, now: Instant, out: &mut impl Out) {
-        let last = self.watch.beat_at - self.config.beat;
         self.watch.beat_at = (self.watch.beat_at + self.config.beat).max(now);
         self.watch.strain = self.watch.strain.saturating_sub(1);
-        let mut beats = Vec::new();
-        for neighbour in self.neighbours.iter_mut().filter(|n| n.linked && n.on_ring()) {
-            neighbour.beats = neighbour.beats.wrapping_add(1);
-            neighbour.misses = neighbour.misses << 1 | u16::from(neighbour.heard_at < last);
-            beats.push((neighbour.addr, Note::Beat { number: neighbour.beats, echo: neighbour.heard }));
-        }
-        for (to, beat) in beats {
-            self.note(to, &beat, out);
-        }
-        if self.config.probes {
-            self.suspect_the_absent(now, out);
+        self.watch.tells = TELLS;
+        let digest = self.book.view.digest();
+        for i in 0..self.neighbours.len() {
+            let neighbour = self.neighbours.nth(i);
+            if neighbour.linked && neighbour.on_ring() {
+                neighbour.beats = neighbour.beats.wrapping_add(1);
+                let beat = Note::Beat { number: neighbour.beats, echo: neighbour.heard, digest };
+                let to = neighbour.addr;
+                self.note(to, &beat, out);
+            }
         }
     }
 
-    /// Who was silent before too many of the last beats, while others were not.
-    fn suspect_the_absent(&mut self, now: Instant, out: &mut impl Out) {
-        let silences = |misses: u16| (misses & ((1 << BEATS) - 1)).count_ones();
-        let ring = || self.neighbours.iter().filter(|n| n.linked && n.on_ring());
-        let well = ring().filter(|n| silences(n.misses) <= 1).count();
-        let absent: Vec<Slot> = ring().filter(|n| silences(n.misses) >= SILENT_BEATS).map(|n| n.slot).collect();
-        if well > absent.len() {
-            for slot in absent {
-                self.suspect(now, slot, out);
+    /// Of a neighbour, or at it, too many of the last beats were lost, while our others are fine.
+    fn is_absent(&self, slot: Slot) -> bool {
+        let (mut absent, mut others, mut fine) = (false, 0, 0);
+        for neighbour in self.neighbours.iter().filter(|n| n.linked && n.on_ring()) {
+            if neighbour.slot == slot {
+                absent = neighbour.lost() >= LOST;
+            } else {
+                others += 1;
+                fine += usize::from(neighbour.lost() <= FINE && neighbour.doubt.is_none());
             }
+        }
+        absent && fine > 0 && fine * 2 > others
+    }
+
+    /// A neighbour is hardly there: the way to it may be bad, so the others who watch it are asked what they see.
+    fn ask_about_the_absent(&mut self, slot: Slot, out: &mut impl Out) {
+        if !self.is_absent(slot) {
+            return;
+        }
+        let Some(of) = self.roster.card(slot).map(|c| c.identity) else { return };
+        let (view, me, many) = (&self.book.view, self.book.me, self.config.successors);
+        let there = |s: &Slot| view.contains(*s) && *s != me;
+        let watchers = self.roster.behind(slot).filter(there).take(many);
+        let watchers = watchers.chain(self.roster.before(slot).filter(there).take(many));
+        let addrs: Vec<Addr> = watchers.filter_map(|s| Some(self.roster.card(s)?.addr)).collect();
+        for to in addrs {
+            self.note(to, &Note::Ask { nonce: ABSENT, of }, out);
         }
     }
 
@@ -142,83 +192,197 @@ impl Zone {
             self.counters.malformed += 1;
             return;
         };
-        self.watch.heard_at = now;
+        self.keep_stranger(from.addr, out);
         match note {
-            Note::Beat { number, echo } => self.on_beat(now, from, number, echo, out),
-            Note::Probe { nonce } => self.note(from.addr, &Note::Answer { nonce }, out),
+            Note::Beat { number, echo, digest } => self.on_beat(now, from, number, echo, digest, out),
+            Note::Probe { nonce } => self.on_probe(from, nonce, out),
             Note::Answer { nonce } => self.on_answer(now, from, nonce, out),
             Note::Ask { nonce, of } => self.on_ask(now, from, nonce, &of, out),
             Note::Vouch { nonce, of } => {
                 if let Some(slot) = self.roster.find(&of) {
-                    self.dispel(now, slot, nonce);
+                    self.dispel(now, slot, nonce, out);
                 }
             }
+            Note::Silent { nonce, of } => self.on_silent(now, from, nonce, &of, out),
             Note::Alarm(alarm) => self.on_alarm(now, &alarm, out),
         }
     }
 
-    fn on_beat(&mut self, now: Instant, from: Peer, number: u16, echo: u16, out: &mut impl Out) {
+    fn on_beat(&mut self, now: Instant, from: Peer, number: u8, echo: u8, digest: u16, out: &mut impl Out) {
         let Some(slot) = self.roster.find(&from.identity) else { return };
-        let Some(neighbour) = self.neighbours.of(slot) else { return };
+        let (same, probes) = (digest == self.book.view.digest(), self.config.probes);
+        let at_rest = self.book.delta.is_empty();
+        let Some(neighbour) = self.neighbours.of(slot) else {
+            return self.tell(slot, from.addr, true, out);
+        };
         neighbour.heard_at = now;
-        neighbour.heard = number;
-        // Silence is over; a broken wire is another matter.
-        if neighbour.doubt.as_ref().is_some_and(|d| !d.tripped) && neighbour.beats.wrapping_sub(echo) <= DEAF {
+        if !neighbour.on_ring() {
+            // One may have been under way when we parted.
+            neighbour.strays += 1;
+            if neighbour.strays >= STRAYS {
+                self.drop_neighbour(now, slot, out);
+                self.disown(from.addr, None, out);
+            }
+            return;
+        }
+        neighbour.strays = 0;
+        let gap = number.wrapping_sub(neighbour.heard);
+        if neighbour.beaten && (gap == 0 || gap > u8::MAX / 2) {
+            // An old one, overtaken.
+            return;
+        }
+        let behind = neighbour.beats.wrapping_sub(echo);
+        // Of our last beat it may not have heard yet; nor of any, when it has just been linked.
+        let unheard = behind > 1 && (echo != 0 || behind > DEAF);
+        let lost = if neighbour.beaten { u32::from(gap) - 1 } else { 0 };
+        let lost_bits = ((1u32 << lost.min(15)) - 1) << 1;
+        neighbour.misses =
+            ((u32::from(neighbour.misses) << (lost + 1).min(16)) | lost_bits | u32::from(unheard)) as u16;
+        (neighbour.heard, neighbour.beaten) = (number, true);
+        let addr = neighbour.addr;
+        neighbour.differs = if same { 0 } else { neighbour.differs.saturating_add(1) };
+        let differs = neighbour.linked && at_rest && neighbour.differs >= DIFFER && neighbour.differs.is_power_of_two();
+        let deaf = behind > DEAF && neighbour.echoed == echo;
+        neighbour.echoed = echo;
+        if !deaf && neighbour.doubt.as_ref().is_some_and(|d| !d.tripped) {
+            // Silence is over; a broken wire is another matter.
             neighbour.doubt = None;
         }
-        if self.config.probes
-            && neighbour.linked
-            && neighbour.beats.wrapping_sub(echo) > DEAF
-            && neighbour.echoed == echo
-        {
+        if differs {
+            self.resync(addr, out);
+        }
+        if probes && deaf {
             self.doubt(now, slot, false, out);
-        } else {
-            neighbour.echoed = echo;
+        }
+        if probes {
+            self.ask_about_the_absent(slot, out);
+        }
+    }
+
+    /// Somebody takes us for its neighbour, and we do not; or we have even removed it.
+    pub(super) fn tell(&mut self, slot: Slot, addr: Addr, neighbour: bool, out: &mut impl Out) {
+        match self.book.view.standing(slot, &self.roster) {
+            Standing::Gone(removed) => self.disown(addr, Some((slot, removed)), out),
+            Standing::In(_) if neighbour => self.disown(addr, None, out),
+            Standing::In(_) | Standing::Unknown => {}
+        }
+    }
+
+    fn on_probe(&mut self, from: Peer, nonce: u32, out: &mut impl Out) {
+        self.note(from.addr, &Note::Answer { nonce }, out);
+        if let Some(slot) = self.roster.find(&from.identity) {
+            self.tell(slot, from.addr, false, out);
         }
     }
 
     fn on_answer(&mut self, now: Instant, from: Peer, nonce: u32, out: &mut impl Out) {
         let Some(slot) = self.roster.find(&from.identity) else { return };
-        if let Some(i) = self.watch.relays.iter().position(|r| r.1 == slot) {
-            let (_, _, to, nonce) = self.watch.relays.remove(i).unwrap_or((now, slot, from.addr, nonce));
-            self.note(to, &Note::Vouch { nonce, of: from.identity }, out);
+        while let Some(i) = self.watch.relays.iter().position(|r| r.slot == slot) {
+            let relay = self.watch.relays.swap_remove(i);
+            self.note(relay.to, &Note::Vouch { nonce: relay.nonce, of: from.identity }, out);
         }
-        self.dispel(now, slot, nonce);
+        self.dispel(now, slot, nonce, out);
     }
 
     /// A probe of ours was answered, by whatever way.
-    fn dispel(&mut self, now: Instant, slot: Slot, nonce: u32) {
+    fn dispel(&mut self, now: Instant, slot: Slot, nonce: u32, out: &mut impl Out) {
         let Some(neighbour) = self.neighbours.of(slot) else { return };
-        if neighbour.doubt.as_ref().is_some_and(|d| d.nonce == nonce) {
-            neighbour.doubt = None;
+        if let Some(doubt) = neighbour.doubt.take_if(|d| d.nonce == nonce) {
+            // Its wire broke: perhaps it let go of us. If not, it needs a new one.
+            neighbour.linked &= !doubt.tripped;
             neighbour.heard_at = now;
-            if !neighbour.linked {
-                neighbour.since = now;
-            }
             self.counters.dispelled += 1;
+            if !neighbour.linked || !neighbour.ours {
+                neighbour.since = now;
+                self.resume(now, slot, out);
+            }
+        }
+    }
+
+    /// Somebody else gets no answer either.
+    fn on_silent(&mut self, now: Instant, from: Peer, nonce: u32, of: &Identity, out: &mut impl Out) {
+        let (Some(slot), Some(witness)) = (self.roster.find(of), self.roster.find(&from.identity)) else { return };
+        let known = self.book.view.contains(witness);
+        if nonce == ABSENT {
+            if known && self.is_absent(slot) {
+                self.suspect(now, slot, out);
+            }
+            return;
+        }
+        if let Some(doubt) = self.neighbours.of(slot).and_then(|n| n.doubt.as_mut()) {
+            doubt.seconds += u16::from(known && doubt.nonce == nonce && doubt.seconds < doubt.asked);
         }
     }
 
     /// Somebody wants to know whether a member is there.
     fn on_ask(&mut self, now: Instant, from: Peer, nonce: u32, of: &Identity, out: &mut impl Out) {
         let Some(slot) = self.roster.find(of) else { return };
-        let Some(addr) = self.roster.card(slot).map(|c| c.addr) else { return };
-        while self.watch.relays.front().is_some_and(|r| r.0 <= now) {
-            self.watch.relays.pop_front();
+        if nonce == ABSENT {
+            if self.neighbours.of(slot).is_some_and(|n| n.on_ring() && n.lost() >= LOST / 2) {
+                self.note(from.addr, &Note::Silent { nonce, of: *of }, out);
+            }
+            return;
         }
-        if self.watch.relays.len() >= RELAYS {
+        let Some(addr) = self.roster.card(slot).map(|c| c.addr) else { return };
+        let asked = |r: &Relay| r.slot == slot && r.to == from.addr && r.nonce == nonce;
+        if self.watch.relays.iter().any(asked) {
+            return;
+        }
+        if self.watch.relays.len() >= Self::RELAYS {
             self.counters.relays_refused += 1;
             return;
         }
-        self.watch.relays.push_back((now + RELAY, slot, from.addr, nonce));
+        let next_at = now + self.relay_spacing();
+        self.watch.relays.push(Relay { next_at, slot, to: from.addr, nonce, tries: 1 });
         self.note(addr, &Note::Probe { nonce }, out);
+    }
+
+    /// All tries fit in a third of the time in which a silent neighbour must answer.
+    fn relay_spacing(&self) -> Duration {
+        self.config.silent / (3 * u64::from(RELAY_TRIES))
+    }
+
+    /// Probes for others that were not answered: once more, or given up.
+    pub(super) fn expire_relays(&mut self, now: Instant, out: &mut impl Out) {
+        while let Some(i) = self.watch.relays.iter().position(|r| r.next_at <= now) {
+            let spacing = self.relay_spacing();
+            let relay = &mut self.watch.relays[i];
+            relay.tries += 1;
+            relay.next_at = now + spacing;
+            let relay = *relay;
+            let Some((addr, of)) = self.roster.card(relay.slot).map(|c| (c.addr, c.identity)) else {
+                self.watch.relays.swap_remove(i);
+                continue;
+            };
+            if relay.tries > RELAY_TRIES {
+                self.watch.relays.swap_remove(i);
+                self.note(relay.to, &Note::Silent { nonce: relay.nonce, of }, out);
+            } else {
+                self.note(addr, &Note::Probe { nonce: relay.nonce }, out);
+            }
+        }
+    }
+
+    /// The host of this address says that nobody listens: those who asked about it need not wait.
+    fn relays_refused(&mut self, addr: Addr, out: &mut impl Out) {
+        let mut i = 0;
+        while let Some(&relay) = self.watch.relays.get(i) {
+            match self.roster.card(relay.slot).filter(|c| c.addr == addr).map(|c| c.identity) {
+                Some(of) => {
+                    self.watch.relays.swap_remove(i);
+                    self.note(relay.to, &Note::Silent { nonce: relay.nonce, of }, out);
+                }
+                None => i += 1,
+            }
+        }
     }
 
     /// ZN-8: a suspicion came by the shortest way.
     fn on_alarm(&mut self, now: Instant, alarm: &phalanx_wire::zone::Suspicion, out: &mut impl Out) {
-        let v = crate::member::Version { incarnation: alarm.incarnation, minor: alarm.minor };
+        let v = Version { incarnation: alarm.incarnation, minor: alarm.minor };
         if let (Some(r), Some(s)) = (self.roster.find(&alarm.reporter), self.roster.find(&alarm.suspect))
-            && self.book.on_suspicion(now, r, s, v, self.config.threshold, &self.roster, out)
+            && self.plausible(s, v)
+            && self.suspicion(now, r, s, v, out)
         {
             self.settle(now, out);
         }
@@ -234,13 +398,15 @@ impl Zone {
 
     pub(super) fn on_refused(&mut self, now: Instant, addr: Addr, out: &mut impl Out) {
         self.discovery_failed(addr, out);
+        self.relays_refused(addr, out);
+        let probes = self.config.probes;
         let Some(neighbour) = self.neighbours.at(addr) else { return };
         let slot = neighbour.slot;
         match &mut neighbour.doubt {
             Some(doubt) => {
                 doubt.refused += 1;
-                // Two kernels agree, or one says so again: nobody is there.
-                if doubt.tripped || doubt.refused > 1 {
+                // Two kernels agree: nobody is there. One alone may be somebody who forges what hosts say.
+                if doubt.tripped || !probes {
                     self.suspect(now, slot, out);
                 }
             }
@@ -253,7 +419,7 @@ impl Zone {
         if !self.config.probes {
             return self.suspect(now, slot, out);
         }
-        let nonce = self.watch.nonce.wrapping_add(1);
+        let nonce = self.watch.nonce.wrapping_add(1).max(ABSENT + 1);
         let Some(neighbour) = self.neighbours.of(slot) else { return };
         match &mut neighbour.doubt {
             Some(doubt) if !tripped || doubt.tripped => return,
@@ -265,7 +431,8 @@ impl Zone {
             }
             None => {
                 self.watch.nonce = nonce;
-                let doubt = Doubt { since: now, nonce, tries: 0, next_at: now, tripped, refused: 0 };
+                let doubt =
+                    Doubt { since: now, nonce, tries: 0, next_at: now, tripped, refused: 0, asked: 0, seconds: 0 };
                 neighbour.doubt = Some(Box::new(doubt));
             }
         }
@@ -274,23 +441,40 @@ impl Zone {
 
     /// One more probe; from the second on others are asked to try, too.
     fn probe(&mut self, now: Instant, slot: Slot, out: &mut impl Out) {
-        let helpers = self.config.helpers;
+        let (helpers, silent) = (self.config.helpers, self.strained(self.config.silent));
         let Some(neighbour) = self.neighbours.of(slot) else { return };
         let (addr, spacing) = (neighbour.addr, (neighbour.round_trip * 2).max(SPACING));
         let Some(doubt) = &mut neighbour.doubt else { return };
         doubt.tries += 1;
         doubt.next_at = now + spacing * (1 << doubt.tries.min(6));
-        let (nonce, again) = (doubt.nonce, doubt.tries > 1);
+        // Not past the time at which it can be believed.
+        let end = doubt.since + silent;
+        if now < end {
+            doubt.next_at = doubt.next_at.min(end);
+        }
+        // Not again before those who were asked have given up.
+        let ask = doubt.tries > 1 && (doubt.tries - 2).is_multiple_of(3);
+        let (nonce, first) = (doubt.nonce, doubt.tries == 2);
         self.note(addr, &Note::Probe { nonce }, out);
-        let Some(of) = self.roster.card(slot).map(|c| c.identity).filter(|_| again) else { return };
-        let mut others: Vec<Addr> = self
-            .neighbours
-            .iter()
-            .filter(|n| n.slot != slot && n.linked && n.doubt.is_none())
-            .map(|n| n.addr)
-            .collect();
+        let Some(of) = self.roster.card(slot).map(|c| c.identity).filter(|_| ask) else { return };
+        // First neighbours, then anybody: neighbours may be behind the same cut as we.
+        let fit = |n: &Neighbour| n.slot != slot && n.linked && n.doubt.is_none();
+        let mut others: Vec<Addr> = self.neighbours.iter().filter(|n| fit(n)).map(|n| n.addr).collect();
         self.rng.shuffle(&mut others);
-        for to in others.into_iter().take(helpers) {
+        others.truncate(helpers);
+        if !first {
+            for i in 0..helpers {
+                let Some(addr) = self.draw().and_then(|s| self.roster.card(s)).map(|c| c.addr) else { break };
+                match others.get_mut(i) {
+                    Some(other) => *other = addr,
+                    None => others.push(addr),
+                }
+            }
+        }
+        if let Some(doubt) = self.neighbours.of(slot).and_then(|n| n.doubt.as_mut()) {
+            doubt.asked += others.len() as u16;
+        }
+        for to in others {
             self.note(to, &Note::Ask { nonce, of }, out);
         }
     }
@@ -311,15 +495,18 @@ impl Zone {
         for slot in due {
             let Some(neighbour) = self.neighbours.of(slot) else { continue };
             match &neighbour.doubt {
-                None if neighbour.linked || neighbour.on_ring() => self.doubt(now, slot, false, out),
+                None if neighbour.linked || neighbour.ahead || neighbour.random => self.doubt(now, slot, false, out),
                 None => self.drop_neighbour(now, slot, out),
                 Some(doubt) => {
-                    let window = if doubt.tripped { self.config.tripped } else { self.config.silent };
+                    let quick = doubt.tripped || doubt.refused > 1;
+                    let window = if quick { self.config.tripped } else { self.config.silent };
                     let window = window.max(neighbour.round_trip * 8);
                     let (since, tries) = (doubt.since, doubt.tries);
-                    let alone = self.seems_alone(since);
-                    let window = self.strained(window) * if alone { ISOLATED } else { 1 };
-                    if now >= since + window && tries >= TRIES {
+                    let seconded = doubt.seconds > 0 && doubt.seconds * 2 >= doubt.asked;
+                    // With two members there is nobody else to ask.
+                    let seconded = seconded || self.len() <= 2;
+                    let alone = since + self.strained(self.config.silent) * self.config.isolated;
+                    if (now >= since + self.strained(window) && tries >= TRIES && seconded) || now >= alone {
                         self.suspect(now, slot, out);
                     } else {
                         self.probe(now, slot, out);
@@ -327,16 +514,6 @@ impl Zone {
                 }
             }
         }
-    }
-
-    /// Most neighbours are doubted and nobody was heard since: then rather we are out of reach.
-    fn seems_alone(&self, since: Instant) -> bool {
-        let (mut watched, mut doubted) = (0, 0);
-        for neighbour in self.neighbours.iter().filter(|n| n.on_ring() || n.doubt.is_some()) {
-            watched += 1;
-            doubted += usize::from(neighbour.doubt.is_some());
-        }
-        self.len() > 2 && doubted >= 2.min(watched) && doubted * 2 > watched && self.watch.heard_at < since
     }
 
     /// A neighbour is gone: everybody hears it.

@@ -32,6 +32,8 @@ pub struct Options {
     pub by_reference: bool,
     /// The largest datagram.
     pub largest: u16,
+    /// Members tell what they see from the start, as checkers need it.
+    pub telling: bool,
 }
 
 impl Default for Options {
@@ -44,6 +46,7 @@ impl Default for Options {
             link: link::Config::default(),
             by_reference: false,
             largest: link::LARGEST_DATAGRAM,
+            telling: false,
         }
     }
 }
@@ -155,7 +158,7 @@ fn build_with<E: Engine + Send + 'static>(
         largest: options.largest,
         rosters: (0..=zones).map(|z| Arc::new(Frozen::new(nodes(z).map(|n| (card(setup.seed, n), 1))))).collect(),
         seeds: (0..=zones).map(|z| nodes(z).take(options.seeds as usize).map(Addr::Local).collect()).collect(),
-        telling: AtomicBool::new(false),
+        telling: AtomicBool::new(options.telling),
     });
     let telling = Telling(Arc::clone(&shared));
     let sim = Sim::new(setup, move |mut birth| {

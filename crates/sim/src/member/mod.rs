@@ -6,9 +6,15 @@
 //! | file | idea |
 //! |---|---|
 //! | `build` | clusters of members |
+//! | [`checks`] | what must hold of them |
+//! | [`sweep`] | drawn faults, many seeds |
+//! | [`recipes`] | the robustness recipes of Rapid and Lifeguard |
 //! | `watch` | what a run is asked about: boot, views, who knows what when |
 
 mod build;
+pub mod checks;
+pub mod recipes;
+pub mod sweep;
 mod watch;
 
 pub use build::{Options, Telling, build};
@@ -28,6 +34,13 @@ const ROUNDS: usize = 4;
 /// What members say.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Note {
+    /// The member started.
+    Started {
+        /// Its incarnation.
+        incarnation: u64,
+    },
+    /// The member leaves in good order.
+    Leaving,
     /// A member is there.
     Joined {
         /// The node that it runs on.
@@ -156,6 +169,10 @@ impl<E: Engine + Send> Process for Member<E> {
     type Note = Note;
 
     fn start(&mut self, now: Instant, net: &mut Ctx<'_, Self>) {
+        if self.shared.is_telling() {
+            let own = self.engine().version(self.engine().me());
+            own.into_iter().for_each(|v| net.note(Note::Started { incarnation: v.incarnation }));
+        }
         self.act(now, Vec::new(), net);
     }
 
@@ -189,7 +206,12 @@ impl<E: Engine + Send> Process for Member<E> {
         match command {
             // One that the injector refuses is a mistake of the scenario, and shows as a fault that does nothing.
             Command::Plain(rule) => _ = self.node.link_mut().tap().add(now, *rule),
-            Command::Leave(code) => self.node.leave(now, code, &mut Outlet { told: &mut told, telling, net }),
+            Command::Leave(code) => {
+                if telling {
+                    net.note(Note::Leaving);
+                }
+                self.node.leave(now, code, &mut Outlet { told: &mut told, telling, net });
+            }
             // A refused write changes nothing, and nobody waits for it.
             Command::Set(key, value) => _ = self.node.set(now, &key, value.as_deref()),
         }

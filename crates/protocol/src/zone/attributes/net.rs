@@ -8,7 +8,7 @@ use phalanx_core::{Duration, Identity, Instant, Rng, Sink};
 use std::collections::{BTreeMap, BTreeSet};
 
 pub(super) const CONFIG: Config = Config {
-    paces: Paces { lone: true, shortest: Duration::from_millis(1), longest: Duration::from_millis(16) },
+    paces: Paces { lone: true, brisk: 0, shortest: Duration::from_millis(1), longest: Duration::from_millis(16) },
     patience: Duration::from_secs(2),
 };
 

@@ -130,7 +130,7 @@ fn at_1_no_key_returns_from_the_dead() {
 /// The paper's rounds give the same result, later.
 #[test]
 fn at_2_the_papers_rounds_reach_everybody_too() {
-    let paces = crate::zone::pace::Paces { lone: false, shortest: ms(200), longest: ms(200) };
+    let paces = crate::zone::pace::Paces { lone: false, brisk: 0, shortest: ms(200), longest: ms(200) };
     let mut net = Net::new(9, super::Config { paces, ..CONFIG }, 3);
     (1..9).for_each(|n| net.link(n, n - 1));
     net.write(0, "k", Some(b"v"));

@@ -193,7 +193,7 @@ fn at_1_a_write_is_announced_and_the_same_value_is_not() {
 #[test]
 fn at_2_the_papers_profile_waits_for_its_round() {
     let tau = Duration::from_millis(200);
-    let paces = Paces { lone: false, shortest: tau, longest: tau };
+    let paces = Paces { lone: false, brisk: 0, shortest: tau, longest: tau };
     let mut node = Attributes::new(ME, Config { paces, ..CONFIG });
     node.set(NOW, "k", Some(b"v")).unwrap();
     assert_eq!(node.deadline(), NOW + tau);

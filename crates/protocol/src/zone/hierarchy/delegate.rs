@@ -69,6 +69,10 @@ impl Delegate {
         self.delta.fingerprint(print);
     }
 
+    pub(super) fn is_guard(&self, addr: Addr) -> bool {
+        self.guards.contains(&addr)
+    }
+
     fn ask_soon(&mut self, now: Instant) {
         self.wait = Duration::ZERO;
         self.ask_at = now;
@@ -148,7 +152,7 @@ impl Zone {
     }
 
     /// HI-2: the guards of our zone, as a supervisor sees them.
-    pub(super) fn on_guards(&mut self, _now: Instant, supervisors: &[(Card, Version)], out: &mut impl Out) {
+    pub(super) fn on_guards(&mut self, from: Addr, supervisors: &[(Card, Version)], out: &mut impl Out) {
         let tripwires = self.config.tripwires;
         let Some(delegate) = self.delegate().filter(|d| d.rank.is_some()) else { return };
         let addrs: Vec<Addr> = supervisors.iter().take(super::GUARDS).map(|s| s.0.addr).collect();
@@ -156,6 +160,10 @@ impl Zone {
             return;
         }
         delegate.ask_at = Instant::NEVER;
+        if !addrs.contains(&from) && !delegate.guards.contains(&from) {
+            out.push(Output::Release { addr: from });
+        }
+        let Some(delegate) = self.delegate() else { return };
         let old = std::mem::replace(&mut delegate.guards, addrs.clone());
         for &addr in old.iter().filter(|a| !addrs.contains(a)) {
             let report = self.report(flag::NONE, Alive::Nobody);

@@ -145,11 +145,20 @@ impl Zone {
         };
         match letter.kind() {
             LetterKind::Who => self.on_who(from, &zone, out),
-            LetterKind::Guards => self.on_guards(now, &letter.alive(), out),
+            LetterKind::Guards => self.on_guards(from.addr, &letter.alive(), out),
             LetterKind::Report => self.on_report(now, from, zone, letter, out),
             LetterKind::Details => self.on_details(from, &zone, out),
             LetterKind::Detailed => self.on_detailed(zone, letter, out),
             _ => {}
+        }
+    }
+
+    /// True for a guard of our zone, and for a delegate of a zone that we guard: their links stay.
+    pub(super) fn is_colleague(&self, addr: Addr) -> bool {
+        match &self.office {
+            Office::None => false,
+            Office::Delegate(delegate) => delegate.is_guard(addr),
+            Office::Supervisor(supervisor) => supervisor.is_reporter(addr),
         }
     }
 

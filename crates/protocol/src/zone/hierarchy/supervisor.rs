@@ -55,6 +55,10 @@ impl Supervisor {
         Some(guarded.or_else(|| self.details.get(zone))?.members().collect())
     }
 
+    pub(super) fn is_reporter(&self, addr: Addr) -> bool {
+        self.zones.values().any(|z| z.reporters.iter().any(|r| r.addr == addr))
+    }
+
     pub(in crate::zone) fn fingerprint(&self, print: &mut Fingerprint) {
         for (zone, guarded) in &self.zones {
             print.add(&zone.as_str()).add(&guarded.revision);
@@ -93,7 +97,8 @@ impl Zone {
             return;
         }
         self.tell_guards(from.addr, zone, out);
-        if !self.is_reporter(from.addr) {
+        // Unless it will report to us.
+        if !self.is_colleague(from.addr) && !self.guards_of(zone).contains(&self.book.me) {
             out.push(Output::Release { addr: from.addr });
         }
     }
@@ -106,10 +111,6 @@ impl Zone {
         let mut guards = Parcel::new(LetterKind::Guards, 0, sender, &self.roster, &self.book.view, Alive::These(mask));
         guards.zone = Some(zone.clone());
         self.send_across(to, guards, out);
-    }
-
-    fn is_reporter(&mut self, addr: Addr) -> bool {
-        self.supervisor().is_some_and(|s| s.zones.values().any(|z| z.reporters.iter().any(|r| r.addr == addr)))
     }
 
     /// HI-3: a delegate says who is in its zone.

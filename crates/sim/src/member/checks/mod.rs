@@ -1,0 +1,40 @@
+//! What must hold of the members of a zone, whatever befalls them.
+//!
+//! | checker | promises |
+//! |---|---|
+//! | [`Events`] | Joined and Left alternate for each pair of observer and member; no version comes back that was removed, no incarnation after a newer one, none that never started |
+//! | [`Accuracy`] | no healthy member is evicted by a healthy one; evictions are counted as Lifeguard counts them |
+//! | [`Views`] | after healing each live member's view is exactly the live members, in their newest versions: equality and completeness |
+//! | [`Overlay`] | after healing the overlay is symmetric, connected, of bounded degree, and of diameter ≤ log N + 2 |
+//! | [`Bounds`] | tables keep within their bounds; H ∩ View = ∅ |
+//!
+//! Checkers see one zone; [`register`] puts them in place.
+
+mod accuracy;
+mod bounds;
+mod events;
+mod overlay;
+mod views;
+
+pub use accuracy::{Accuracy, Tally};
+pub use bounds::Bounds;
+pub use events::Events;
+pub use overlay::Overlay;
+pub use views::{Views, wrong_view};
+
+use super::Member;
+use crate::sim::Sim;
+use phalanx_protocol::zone::{Config, Zone};
+use std::sync::Arc;
+
+/// Puts all checkers in place, and says where evictions are counted. Members must tell from the start.
+pub fn register(sim: &mut Sim<Member<Zone>>, nodes: u32, profile: &Config) -> Arc<Tally> {
+    let accuracy = Accuracy::new(nodes, profile.probes);
+    let tally = accuracy.tally();
+    sim.check(Events::default());
+    sim.check(accuracy);
+    sim.check(Views);
+    sim.check(Overlay::new(profile));
+    sim.check(Bounds::new(profile));
+    tally
+}

@@ -1,0 +1,273 @@
+//! Robustness recipes of Rapid (ATC'18) and Lifeguard (arXiv 1707.00788), as functions that tests and the lab call.
+//!
+//! Each boots a zone, inflicts its faults for a while, heals, and says who was removed, how often, how many of these
+//! removals were false (FP at all members, FP− at healthy ones, as Lifeguard counts), and when all views were equal
+//! again.
+
+use super::checks::{Accuracy, Tally, wrong_view};
+use super::{Member, Note, Options, boot, build};
+use crate::fault::{Fault, NodeFault};
+use crate::latency::Latency;
+use crate::network::Network;
+use crate::partition::Partition;
+use crate::sim::{Setup, Sim};
+use phalanx_core::{Duration, Instant, Rng};
+use phalanx_protocol::member::Why;
+use phalanx_protocol::zone::{Config, Zone};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+/// What befalls whom.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub enum Recipe {
+    /// R2: so many processes crash at once; or so many hosts.
+    Crash {
+        /// How many.
+        faulty: u32,
+        /// The hosts die, not the processes.
+        hosts: bool,
+    },
+    /// R3: so many drop all incoming packets, 20 s on, 20 s off.
+    FlipFlop {
+        /// How many.
+        faulty: u32,
+    },
+    /// R4: so many lose this part of what they send, or of what they receive.
+    Lossy {
+        /// How many.
+        faulty: u32,
+        /// The part that is lost.
+        part: f64,
+        /// Of what they receive.
+        inward: bool,
+    },
+    /// R5: nothing passes between so many pairs.
+    Blackhole {
+        /// How many.
+        pairs: u32,
+    },
+    /// Lifeguard: so many members block for `blocked`, again after `interval`.
+    Blocked {
+        /// How many.
+        faulty: u32,
+        /// For how long.
+        blocked: Duration,
+        /// How long they run in between.
+        interval: Duration,
+    },
+}
+
+/// The size of a run.
+#[derive(Clone, Debug)]
+pub struct Size {
+    /// Members.
+    pub nodes: u32,
+    /// Replays the run.
+    pub seed: u64,
+    /// Their profile.
+    pub profile: Config,
+    /// How long faults last.
+    pub lasting: Duration,
+}
+
+/// What came of a recipe.
+#[derive(Clone, PartialEq, Debug, Default)]
+pub struct Outcome {
+    /// Removals of faulty members, each observer counted; of healthy ones at all members, and at healthy ones.
+    pub of_faulty: u64,
+    /// FP.
+    pub false_positives: u64,
+    /// FP−.
+    pub at_healthy: u64,
+    /// Faulty members that somebody removed.
+    pub removed: u32,
+    /// The most often that one observer removed one member.
+    pub flaps: u32,
+    /// From the first fault until the first removal, and until the last observer's first removal of the last member.
+    pub first: Option<Duration>,
+    /// See `first`.
+    pub last: Option<Duration>,
+    /// Events of the run, until healing.
+    pub events: u64,
+    /// From healing until all views were right; `None` when they were not in time.
+    pub healed_in: Option<Duration>,
+    /// What was still wrong then.
+    pub wrong: Option<String>,
+}
+
+/// How long all may take to be well again: a member that was removed several times holds back for at most 160 s.
+const HEALED: Duration = Duration::from_secs(300);
+
+fn plan(sim: &mut Sim<Member<Zone>>, recipe: Recipe, size: &Size, at: Instant) -> Vec<u32> {
+    let mut rng = Rng::new(size.seed, 0xfa);
+    let mut nodes: Vec<u32> = (0..size.nodes).collect();
+    rng.shuffle(&mut nodes);
+    let end = at + size.lasting;
+    let mut chosen = |many: u32| {
+        let mut chosen = nodes.split_off(nodes.len() - many as usize);
+        chosen.sort_unstable();
+        chosen
+    };
+    let loss = |inward, outward| NodeFault::Loss { inward, outward };
+    match recipe {
+        Recipe::Crash { faulty, hosts } => {
+            let gone = chosen(faulty);
+            let kind = if hosts { NodeFault::CrashHost } else { NodeFault::CrashProcess };
+            gone.iter().for_each(|&n| sim.fault_at(at, Fault::Node(n, kind)));
+            gone
+        }
+        Recipe::FlipFlop { faulty } => {
+            let half = Duration::from_secs(20);
+            let deaf = chosen(faulty);
+            for &node in &deaf {
+                let mut from = at;
+                while from < end {
+                    sim.fault_at(from, Fault::Node(node, loss(1.0, 0.0)));
+                    sim.fault_at(from + half, Fault::Node(node, loss(0.0, 0.0)));
+                    from += half * 2;
+                }
+            }
+            deaf
+        }
+        Recipe::Lossy { faulty, part, inward } => {
+            let lossy = chosen(faulty);
+            let fault = if inward { loss(part, 0.0) } else { loss(0.0, part) };
+            lossy.iter().for_each(|&n| sim.fault_at(at, Fault::Node(n, fault)));
+            lossy
+        }
+        Recipe::Blackhole { pairs } => {
+            for pair in 0..pairs {
+                let two = chosen(2);
+                sim.fault_at(at, Fault::Partition(Partition::between(&format!("pair {pair}"), [two[0]], [two[1]])));
+            }
+            Vec::new()
+        }
+        Recipe::Blocked { faulty, blocked, interval } => {
+            let slow = chosen(faulty);
+            for &node in &slow {
+                let mut from = at;
+                while from < end {
+                    sim.fault_at(from, Fault::pause(node));
+                    sim.fault_at(from + blocked, Fault::resume(node));
+                    from += blocked + interval;
+                }
+            }
+            slow
+        }
+    }
+}
+
+/// Carries a recipe out.
+///
+/// # Panics
+/// When the zone does not boot: that is another test's business.
+#[must_use]
+pub fn carry_out(recipe: Recipe, size: &Size) -> Outcome {
+    let network = Network { latency: Latency::Fixed { us: 500.0 }, ..Network::default() };
+    let setup = Setup { nodes: size.nodes, seed: size.seed, network, ..Setup::default() };
+    let options = Options { profile: size.profile.clone(), by_reference: true, ..Options::default() };
+    let (mut sim, telling) = build(&setup, &options).expect("the network makes sense");
+    let booted = boot(&mut sim, size.nodes as usize, Duration::from_millis(20), Duration::from_secs(60));
+    assert!(booted.took.is_some(), "the zone does not boot: {booted:?}");
+    sim.run_for(Duration::from_secs(5));
+    let accuracy = Accuracy::new(size.nodes, false);
+    let tally: Arc<Tally> = accuracy.tally();
+    sim.check(accuracy);
+    sim.keep_notes();
+    telling.set(true);
+    let at = sim.now() + Duration::from_millis(3);
+    let faulty = plan(&mut sim, recipe, size, at);
+    sim.run_for(size.lasting);
+    let mut outcome = Outcome::default();
+    (outcome.false_positives, outcome.at_healthy) = tally.false_positives();
+    outcome.of_faulty = tally.of_faulty();
+    outcome.events = sim.stats().events;
+    judge(&sim, at, &faulty, &mut outcome);
+    sim.heal(true);
+    let healed = sim.now();
+    loop {
+        // Those who start again are not there at once.
+        sim.run_for(Duration::from_millis(250));
+        outcome.wrong = wrong_view(&sim.cluster());
+        let took = sim.now().since(healed);
+        if outcome.wrong.is_none() {
+            outcome.healed_in = Some(took);
+            return outcome;
+        }
+        if took >= HEALED {
+            return outcome;
+        }
+    }
+}
+
+fn judge(sim: &Sim<Member<Zone>>, since: Instant, faulty: &[u32], outcome: &mut Outcome) {
+    let mut often: BTreeMap<(u32, u32), u32> = BTreeMap::new();
+    for &(at, observer, note) in sim.notes() {
+        let Note::Left { node, why: Why::Failed, .. } = note else { continue };
+        if faulty.binary_search(&node).is_err() || faulty.binary_search(&observer).is_ok() {
+            continue;
+        }
+        let count = often.entry((node, observer)).or_default();
+        *count += 1;
+        outcome.first = outcome.first.or(Some(at.since(since)));
+        if *count == 1 {
+            outcome.last = Some(at.since(since));
+        }
+    }
+    outcome.flaps = often.values().copied().max().unwrap_or(0);
+    outcome.removed = faulty.iter().filter(|&&f| often.range((f, 0)..=(f, u32::MAX)).next().is_some()).count() as u32;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SEEDS: u64 = 4;
+
+    fn lan(nodes: u32, seed: u64, secs: u64) -> Size {
+        Size { nodes, seed, profile: Config::lan(), lasting: Duration::from_secs(secs) }
+    }
+
+    /// In the small; the full size is the lab's.
+    fn each(recipe: Recipe, nodes: u32, secs: u64, check: impl Fn(&Outcome)) {
+        for seed in 0..SEEDS {
+            let outcome = carry_out(recipe, &lan(nodes, seed, secs));
+            assert_eq!(outcome.at_healthy, 0, "seed {seed}: {outcome:?}");
+            assert!(outcome.healed_in.is_some(), "seed {seed}: {outcome:?}");
+            check(&outcome);
+        }
+    }
+
+    #[test]
+    fn rapid_r2_those_who_crash_are_removed_once() {
+        for hosts in [false, true] {
+            each(Recipe::Crash { faulty: 5, hosts }, 60, 10, |o| assert_eq!((o.removed, o.flaps), (5, 1), "{o:?}"));
+        }
+    }
+
+    #[test]
+    fn rapid_r3_those_who_go_deaf_now_and_then_are_removed_and_hold_back() {
+        each(Recipe::FlipFlop { faulty: 4 }, 60, 200, |o| assert!(o.removed == 4 && o.flaps <= 5, "{o:?}"));
+    }
+
+    #[test]
+    fn rapid_r4_those_who_lose_most_are_removed() {
+        for inward in [false, true] {
+            let recipe = Recipe::Lossy { faulty: 3, part: 0.8, inward };
+            each(recipe, 60, 120, |o| assert_eq!(o.removed, 3, "{o:?}"));
+        }
+    }
+
+    #[test]
+    fn rapid_r5_nobody_is_removed_for_a_cable() {
+        each(Recipe::Blackhole { pairs: 10 }, 40, 60, |o| assert_eq!(o.false_positives, 0, "{o:?}"));
+    }
+
+    #[test]
+    fn lifeguard_blocked_members_blame_nobody() {
+        let ms = Duration::from_millis;
+        for (blocked, interval) in [(ms(128), ms(1)), (ms(2048), ms(64)), (ms(8192), ms(1024))] {
+            each(Recipe::Blocked { faulty: 6, blocked, interval }, 40, 60, |_| {});
+        }
+    }
+}
