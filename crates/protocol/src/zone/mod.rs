@@ -24,6 +24,7 @@
 //! | `letter` | what letters hold |
 //! | `post` | letters and notes, in and out |
 //! | `discovery` | how members find each other, at boot and after a partition |
+//! | `hostile` | what members can do to a member |
 //! | `neighbour` | what is kept of a neighbour |
 //! | `topology` | who becomes one |
 //! | `watch` | who is gone |
@@ -33,6 +34,8 @@ mod config;
 mod damping;
 mod delta;
 mod discovery;
+#[cfg(test)]
+mod hostile;
 mod letter;
 mod neighbour;
 pub mod pace;
