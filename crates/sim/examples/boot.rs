@@ -5,7 +5,10 @@ use phalanx_sim::{Fault, Latency, Network, NodeFault, Setup};
 fn main() {
     let args: Vec<String> = std::env::args().collect();
     let nodes: u32 = args[1].parse().unwrap();
-    let profile = match args[2].as_str() { "paper" => zone::Config::paper(), _ => zone::Config::lan() };
+    let profile = match args[2].as_str() {
+        "paper" => zone::Config::paper(),
+        _ => zone::Config::lan(),
+    };
     let by_reference = args[3] == "ref";
     let seed: u64 = args[4].parse().unwrap();
     let crashes: u32 = args[5].parse().unwrap();
@@ -15,23 +18,48 @@ fn main() {
     let wall = std::time::Instant::now();
     let (mut sim, telling) = member::build(&setup, &options).unwrap();
     let boot = member::boot(&mut sim, nodes as usize, Duration::from_millis(10), Duration::from_secs(20));
-    println!("trace {:x}", sim.trace()); println!("boot {boot:?} wall {:?} events {} MB {}", wall.elapsed(), sim.stats().events, sim.stats().bytes / 1_000_000);
+    println!("trace {:x}", sim.trace());
+    println!(
+        "boot {boot:?} wall {:?} events {} MB {}",
+        wall.elapsed(),
+        sim.stats().events,
+        sim.stats().bytes / 1_000_000
+    );
     sim.run_for(Duration::from_secs(5));
     let bytes: u64 = (0..nodes).map(|n| sim.bytes(n).0).sum();
     sim.run_for(Duration::from_secs(60));
     let after: u64 = (0..nodes).map(|n| sim.bytes(n).0).sum();
-    println!("idle {} B/s  behind {}", (after - bytes) / 60 / u64::from(nodes), member::all_views_full(&sim, nodes as usize));
+    println!(
+        "idle {} B/s  behind {}",
+        (after - bytes) / 60 / u64::from(nodes),
+        member::all_views_full(&sim, nodes as usize)
+    );
     let degrees: Vec<usize> = sim.cluster().processes().map(|(_, m)| m.engine().neighbours().count()).collect();
-    println!("degree min {:?} max {:?} mean {}", degrees.iter().min(), degrees.iter().max(), degrees.iter().sum::<usize>() as f64 / degrees.len() as f64);
+    println!(
+        "degree min {:?} max {:?} mean {}",
+        degrees.iter().min(),
+        degrees.iter().max(),
+        degrees.iter().sum::<usize>() as f64 / degrees.len() as f64
+    );
     sim.keep_notes();
     telling.set(true);
     let at = sim.now() + Duration::from_millis(3);
     let gone: Vec<u32> = (0..crashes).map(|i| nodes / 3 + i).collect();
     let kind = if args.get(6).is_some() { NodeFault::CrashHost } else { NodeFault::CrashProcess };
-    for &g in &gone { sim.fault_at(at, Fault::Node(g, kind)); }
+    for &g in &gone {
+        sim.fault_at(at, Fault::Node(g, kind));
+    }
     sim.run_for(Duration::from_secs(10));
     println!("crash {:?}", member::last_known(&sim, at, &gone, (nodes - crashes) as usize));
-    let wrong = sim.notes().iter().filter(|n| matches!(n.2, member::Note::Left { node, .. } if gone.binary_search(&node).is_err())).count();
-    println!("wrong {wrong} views wrong {} wall {:?}", member::all_views_full(&sim, (nodes - crashes) as usize), wall.elapsed());
+    let wrong = sim
+        .notes()
+        .iter()
+        .filter(|n| matches!(n.2, member::Note::Left { node, .. } if gone.binary_search(&node).is_err()))
+        .count();
+    println!(
+        "wrong {wrong} views wrong {} wall {:?}",
+        member::all_views_full(&sim, (nodes - crashes) as usize),
+        wall.elapsed()
+    );
     let _ = Instant::ZERO;
 }

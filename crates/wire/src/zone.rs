@@ -430,9 +430,8 @@ mod tests {
     }
 
     fn suspicion() -> impl Strategy<Value = Suspicion> {
-        (identity(), identity(), any::<u64>(), any::<u32>()).prop_map(|(reporter, suspect, incarnation, minor)| {
-            Suspicion { reporter, suspect, incarnation, minor }
-        })
+        (identity(), identity(), any::<u64>(), any::<u32>())
+            .prop_map(|(reporter, suspect, incarnation, minor)| Suspicion { reporter, suspect, incarnation, minor })
     }
 
     fn note() -> impl Strategy<Value = Note> {

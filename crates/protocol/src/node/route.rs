@@ -210,7 +210,13 @@ impl<E: Engine> Node<E> {
                 if let Ok(node) = self.reach(to) {
                     let to = Endpoint { node, port: MEMBERSHIP };
                     // Datagrams may be lost, and so may this one.
-                    let _ = self.link.send(now, MEMBERSHIP, to, bytes.bytes(), &mut LinkOut { heard: &mut self.heard, out });
+                    let _ = self.link.send(
+                        now,
+                        MEMBERSHIP,
+                        to,
+                        bytes.bytes(),
+                        &mut LinkOut { heard: &mut self.heard, out },
+                    );
                 }
             }
             Errand::Cast { group, bytes } => self.cast(group, &bytes, out),

@@ -45,7 +45,17 @@ impl Book {
         view.set(me, Standing::In(version), roster);
         let mut delta = Delta::default();
         delta.alive(me);
-        Self { me, version, view, history: BTreeMap::new(), suspicions: BTreeMap::new(), delta, accused: None, returned: false, left: false }
+        Self {
+            me,
+            version,
+            view,
+            history: BTreeMap::new(),
+            suspicions: BTreeMap::new(),
+            delta,
+            accused: None,
+            returned: false,
+            left: false,
+        }
     }
 
     pub(super) fn version(&self) -> Version {

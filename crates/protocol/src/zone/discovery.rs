@@ -154,9 +154,8 @@ impl Zone {
     /// A random one of (B \ View) ∪ H; at boot, of B. Says whether it is of B.
     fn target(&mut self) -> Option<(Addr, bool)> {
         let Discovery { seeds, found, me, settled, .. } = &self.discovery;
-        let absent = |i: &usize| {
-            seeds[*i] != *me && (!settled || found[*i].is_none_or(|s| !self.book.view.contains(s)))
-        };
+        let absent =
+            |i: &usize| seeds[*i] != *me && (!settled || found[*i].is_none_or(|s| !self.book.view.contains(s)));
         let seeds_left: Vec<usize> = (0..seeds.len()).filter(absent).collect();
         let history = self.book.history();
         let count = seeds_left.len() + history.len();

@@ -71,7 +71,8 @@ impl Desk {
     fn letter(&mut self, from: u32, kind: LetterKind, flags: u16, write: impl FnOnce(&mut Vec<u8>)) -> Said {
         let mut bytes = Vec::new();
         Letter::begin(kind, flags, &mut bytes);
-        Letter::put_sender(&member(from, 5, 1), &mut bytes);
+        let known = self.zone.roster().find(&identity(from)).and_then(|s| self.zone.version(s));
+        Letter::put_sender(&member(from, 5, known.map_or(1, |v| v.minor)), &mut bytes);
         write(&mut bytes);
         self.bytes(from, &bytes)
     }
@@ -155,7 +156,10 @@ fn versions_from_the_far_future_are_lies() {
     desk.letter(LIAR, LetterKind::Update, 0, |out| {
         let left = Leave { identity: identity(3), incarnation: u64::MAX, minor: u32::MAX, code: 0 };
         Letter::put_left([left].into_iter(), out);
-        Letter::put_alive([member(4, u64::MAX, 1), member(30, u64::MAX, 1), member(0, u64::MAX, u32::MAX)].into_iter(), out);
+        Letter::put_alive(
+            [member(4, u64::MAX, 1), member(30, u64::MAX, 1), member(0, u64::MAX, u32::MAX)].into_iter(),
+            out,
+        );
         let about = [suspicion(VICTIM, u64::MAX, u32::MAX), suspicion(0, u64::MAX, u32::MAX)];
         Letter::put_suspected(about.into_iter(), out);
     });
@@ -241,11 +245,11 @@ fn a_liar_removes_members_until_they_speak_up_or_it_is_removed_itself() {
 #[test]
 fn floods_of_notes_are_bounded() {
     let mut desk = Desk::new(Config::lan());
-    let asked: usize = (1..=1000).map(|nonce| desk.note(LIAR, Note::Ask { nonce, of: identity(VICTIM) }).notes.len()).sum();
+    let asked: usize =
+        (1..=1000).map(|nonce| desk.note(LIAR, Note::Ask { nonce, of: identity(VICTIM) }).notes.len()).sum();
     assert_eq!((asked, desk.zone.tables().relays), (Zone::RELAYS, Zone::RELAYS));
-    let told: usize = (0..1000).map(|_| {
-        desk.note(LIAR, Note::Beat { number: 1, echo: 0, digest: 0 }).letters.len()
-    }).sum();
+    let told: usize =
+        (0..1000).map(|_| desk.note(LIAR, Note::Beat { number: 1, echo: 0, digest: 0 }).letters.len()).sum();
     assert!(told <= 64, "{told} letters to somebody who takes us for its neighbour");
     // Nobody waits for these.
     for note in [Note::Vouch { nonce: 1, of: identity(3) }, Note::Silent { nonce: 0, of: identity(3) }] {

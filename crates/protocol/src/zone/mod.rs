@@ -223,8 +223,7 @@ impl Zone {
 
     /// The view changed, or may have: neighbours that are gone are let go, news is sent in its time.
     fn settle(&mut self, now: Instant, out: &mut impl Out) {
-        let gone: Vec<Slot> =
-            self.neighbours.iter().map(|n| n.slot).filter(|&s| !self.book.view.contains(s)).collect();
+        let gone: Vec<Slot> = self.neighbours.iter().map(|n| n.slot).filter(|&s| !self.book.view.contains(s)).collect();
         for slot in gone {
             self.drop_neighbour(now, slot, out);
         }
@@ -241,8 +240,11 @@ impl Zone {
 
     fn rearm(&mut self) {
         let news = if self.neighbours.iter().next().is_some() { self.pace.due_at() } else { Instant::NEVER };
-        self.next_at =
-            news.min(self.mend_at).min(self.discovery.deadline()).min(self.watch.deadline()).min(self.doubts_deadline());
+        self.next_at = news
+            .min(self.mend_at)
+            .min(self.discovery.deadline())
+            .min(self.watch.deadline())
+            .min(self.doubts_deadline());
         self.next_at = self.next_at.min(self.damping.deadline());
     }
 

@@ -221,9 +221,8 @@ impl Zone {
                 removed.push(slot);
             }
         }
-        let absent = |zone: &Self, s| {
-            !named.contains(s) && s != sender && s != zone.book.me && !zone.neighbours.contains(s)
-        };
+        let absent =
+            |zone: &Self, s| !named.contains(s) && s != sender && s != zone.book.me && !zone.neighbours.contains(s);
         let mut missing: Vec<Slot> = self.book.view.slots().filter(|&s| absent(self, s)).collect();
         self.rng.shuffle(&mut removed);
         for slot in removed.into_iter().take(ASKED) {

@@ -228,11 +228,7 @@ mod tests {
     fn standing() -> impl Strategy<Value = Standing> {
         let version = (prop_oneof![Just(7u64), any::<u64>()], prop_oneof![1..4u32, any::<u32>()])
             .prop_map(|(incarnation, minor)| Version { incarnation, minor });
-        prop_oneof![
-            Just(Standing::Unknown),
-            version.clone().prop_map(Standing::In),
-            version.prop_map(Standing::Gone),
-        ]
+        prop_oneof![Just(Standing::Unknown), version.clone().prop_map(Standing::In), version.prop_map(Standing::Gone),]
     }
 
     proptest! {

@@ -19,8 +19,8 @@
 //! - Who is removed and speaks to us is told so.
 
 use super::neighbour::{Doubt, Neighbour};
-use super::{Config, Zone};
 use super::view::Standing;
+use super::{Config, Zone};
 use crate::member::{Engine, Out, Peer, Slot, Version};
 use phalanx_core::{Addr, Duration, Fingerprint, Identity, Instant, Rng};
 use phalanx_wire::zone::Note;
@@ -248,7 +248,8 @@ impl Zone {
         let unheard = behind > 1 && (echo != 0 || behind > DEAF);
         let lost = if neighbour.beaten { u32::from(gap) - 1 } else { 0 };
         let lost_bits = ((1u32 << lost.min(15)) - 1) << 1;
-        neighbour.misses = ((u32::from(neighbour.misses) << (lost + 1).min(16)) | lost_bits | u32::from(unheard)) as u16;
+        neighbour.misses =
+            ((u32::from(neighbour.misses) << (lost + 1).min(16)) | lost_bits | u32::from(unheard)) as u16;
         (neighbour.heard, neighbour.beaten) = (number, true);
         let addr = neighbour.addr;
         neighbour.differs = if same { 0 } else { neighbour.differs.saturating_add(1) };
@@ -441,7 +442,8 @@ impl Zone {
             }
             None => {
                 self.watch.nonce = nonce;
-                let doubt = Doubt { since: now, nonce, tries: 0, next_at: now, tripped, refused: 0, asked: 0, seconds: 0 };
+                let doubt =
+                    Doubt { since: now, nonce, tries: 0, next_at: now, tripped, refused: 0, asked: 0, seconds: 0 };
                 neighbour.doubt = Some(Box::new(doubt));
             }
         }

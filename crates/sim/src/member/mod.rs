@@ -154,9 +154,7 @@ impl<E: Engine + Send> Member<E> {
         }
         for told in told {
             let note = match told {
-                Told::Joined(member, version) => {
-                    self.whereabouts(member).map(|node| Note::Joined { node, version })
-                }
+                Told::Joined(member, version) => self.whereabouts(member).map(|node| Note::Joined { node, version }),
                 Told::Left(member, version, why) => {
                     self.whereabouts(member).map(|node| Note::Left { node, version, why })
                 }

@@ -151,8 +151,7 @@ pub fn run(seed: u64, how: How) -> Report {
     let setup = Setup { seed, nodes, network, start_within, threads: how.threads.max(1), ..Setup::default() };
     let profile = if how.paper { Config::paper() } else { Config::lan() };
     let seeds = 1 + rng.below(8.min(u64::from(nodes))) as u32;
-    let options =
-        Options { seeds, profile, telling: true, by_reference: how.by_reference, ..Options::default() };
+    let options = Options { seeds, profile, telling: true, by_reference: how.by_reference, ..Options::default() };
     let (mut sim, _) = build(&setup, &options).expect("what is drawn makes sense");
     let _ = checks::register(&mut sim, nodes, &options.profile);
     let profile = if how.paper { " paper" } else { "" };

@@ -13,8 +13,8 @@ mod queue;
 mod receiver;
 mod sender;
 
-use phalanx_core::buf::Attachment;
 pub use phalanx_core::Payload;
+use phalanx_core::buf::Attachment;
 use phalanx_core::{Buf, Code, Duration, Fingerprint, Instant, Port, Snapshot};
 use phalanx_wire::Malformed;
 use phalanx_wire::rcl::{self, Header, SACK_WORDS};

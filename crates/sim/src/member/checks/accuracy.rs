@@ -57,7 +57,14 @@ impl Accuracy {
     /// For that many nodes. When not `strict`, evictions of healthy members are counted only.
     #[must_use]
     pub fn new(nodes: u32, strict: bool) -> Self {
-        Self { nodes, strict, faulty: BTreeSet::new(), started: BTreeSet::new(), partitions: Vec::new(), tally: Arc::default() }
+        Self {
+            nodes,
+            strict,
+            faulty: BTreeSet::new(),
+            started: BTreeSet::new(),
+            partitions: Vec::new(),
+            tally: Arc::default(),
+        }
     }
 
     /// All nodes run already.

@@ -32,7 +32,9 @@ impl Events {
 
     fn on_left(&mut self, observer: u32, node: u32, version: Version) -> Result<(), String> {
         match self.said.insert((observer, node), (false, version)) {
-            Some((true, before)) if version < before => Err(format!("node {node} left as {version}, and was in as {before}")),
+            Some((true, before)) if version < before => {
+                Err(format!("node {node} left as {version}, and was in as {before}"))
+            }
             Some((true, _)) => Ok(()),
             _ => Err(format!("node {node} left as {version}, and was not there")),
         }
