@@ -78,6 +78,11 @@ impl Delta {
         self.suspected.push((r, s, v));
     }
 
+    /// Nobody is to hear that this member is suspected.
+    pub(super) fn withhold(&mut self, s: Slot) {
+        self.suspected.retain(|&(_, suspect, _)| suspect != s);
+    }
+
     /// A slot becomes another's: nothing may be said about it any more.
     pub(super) fn forget(&mut self, p: Slot) {
         self.alive.remove(p);

@@ -193,6 +193,11 @@ impl Zone {
         }
     }
 
+    /// True when nobody was heard for so long that we must be out of reach.
+    pub(super) fn hears_nobody(&self, now: Instant) -> bool {
+        self.watch.heard_at + self.config.patience * 2 <= now
+    }
+
     /// Somebody was heard: we are not out of reach.
     pub(super) fn heard(&mut self, now: Instant) {
         self.watch.heard_at = now;
@@ -519,8 +524,12 @@ impl Zone {
                     let seconded = seconds >= enough && seconds * 2 >= asked;
                     let isolated = since + self.strained(self.config.silent) * self.config.isolated;
                     let isolated = now >= isolated && self.watch.heard_at <= since;
-                    if (now >= since + self.strained(window) && tries >= TRIES && seconded) || isolated {
+                    if now >= since + self.strained(window) && tries >= TRIES && seconded {
                         self.suspect(now, slot, out);
+                    } else if isolated {
+                        self.suspect(now, slot, out);
+                        // We hear nobody: what we think of others is for us alone.
+                        self.book.delta.withhold(slot);
                     } else {
                         self.probe(now, slot, out);
                     }
