@@ -105,6 +105,7 @@ impl Delta {
     }
 
     /// Everything, to be sent now.
+    #[allow(clippy::type_complexity)] // Read once, taken apart at once.
     pub(super) fn take(&mut self) -> (Mask, Vec<(Slot, Version, u8)>, Vec<(Slot, Slot, Version)>) {
         let Self { alive, left, suspected } = std::mem::take(self);
         (alive, left, suspected)
