@@ -1,3 +1,4 @@
+//! Boots a zone and lets members crash: a throwaway driver.
 use phalanx_core::{Duration, Instant};
 use phalanx_protocol::zone;
 use phalanx_sim::member::{self, Options};

@@ -21,7 +21,7 @@ fn main() {
         "r4out" => rapid(Recipe::Lossy { faulty, part: 0.8, inward: false }, 100),
         "r4in" => rapid(Recipe::Lossy { faulty, part: 0.8, inward: true }, 100),
         "r5" => rapid(Recipe::Blackhole { pairs: 1 }, 60),
-        "r5many" => rapid(Recipe::Blackhole { pairs: 200 }, 60),
+        "r5many" => rapid(Recipe::Blackhole { pairs: 30 }, 60),
         "lifeguard" => {
             let mut cells = Vec::new();
             for faulty in [1, 32] {

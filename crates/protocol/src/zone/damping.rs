@@ -8,6 +8,7 @@
 use super::Zone;
 use crate::member::Out;
 use phalanx_core::{Duration, Fingerprint, Instant};
+use phalanx_wire::zone::Note;
 
 /// The wait after the second removal; the longest one.
 const FIRST: Duration = Duration::from_secs(10);
@@ -78,6 +79,15 @@ impl Zone {
     /// Time to speak up.
     pub(super) fn expire_damping(&mut self, now: Instant, out: &mut impl Out) {
         if self.damping.speak_at > now {
+            return;
+        }
+        if self.hears_nobody(now) {
+            // Who speaks up and does not hear is removed again: better to wait until others answer.
+            self.damping.speak_at = now + MEND;
+            for _ in 0..self.config.helpers {
+                let someone = self.draw().and_then(|s| self.roster.card(s)).map(|c| c.addr);
+                someone.into_iter().for_each(|to| self.note(to, &Note::Probe { nonce: 0 }, out));
+            }
             return;
         }
         self.damping.speak_at = Instant::NEVER;

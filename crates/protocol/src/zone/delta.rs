@@ -78,6 +78,11 @@ impl Delta {
         self.suspected.push((r, s, v));
     }
 
+    /// Nobody is to hear that this member is suspected.
+    pub(super) fn withhold(&mut self, s: Slot) {
+        self.suspected.retain(|&(_, suspect, _)| suspect != s);
+    }
+
     /// A slot becomes another's: nothing may be said about it any more.
     pub(super) fn forget(&mut self, p: Slot) {
         self.alive.remove(p);
@@ -100,6 +105,7 @@ impl Delta {
     }
 
     /// Everything, to be sent now.
+    #[allow(clippy::type_complexity)] // Read once, taken apart at once.
     pub(super) fn take(&mut self) -> (Mask, Vec<(Slot, Version, u8)>, Vec<(Slot, Slot, Version)>) {
         let Self { alive, left, suspected } = std::mem::take(self);
         (alive, left, suspected)

