@@ -270,7 +270,7 @@ impl Sender {
             let piece = if at == 0 && ends && !whole { piece - 1 } else { piece };
             let ends = at + piece == total;
             let begins = (at == 0).then(|| Beginning { from, to, whole: (!ends).then_some((total as u32, crc)) });
-            let mut frames = Buf::new(0, if config.by_reference { overhead } else { capacity });
+            let mut frames = Buf::new(0, if config.by_reference { overhead } else { overhead + piece });
             rcl::put_frame(frames.vec_mut(), begins, ends, piece);
             if config.by_reference {
                 frames.attach(Arc::clone(snapshot), at..at + piece);
