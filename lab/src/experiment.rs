@@ -4,7 +4,7 @@ use crate::error::Error;
 use crate::noise;
 use crate::plot::Picture;
 use crate::report::{Check, Report, Row};
-use crate::{link, sim_speed, timer};
+use crate::{link, sim_speed, timer, zone};
 use std::io::{IsTerminal, Write};
 
 /// Something that can be measured by name.
@@ -38,6 +38,10 @@ pub(crate) const ALL: &[&dyn Experiment] = &[
     &link::faults::LinkFaults,
     &timer::TimerResolution,
     &sim_speed::SimSpeed,
+    &zone::boot::ZoneBoot,
+    &zone::churn::ZoneChurn,
+    &zone::hierarchy::ZoneHierarchy,
+    &zone::million::ZoneMillion,
 ];
 
 /// The experiment of that name.

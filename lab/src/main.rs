@@ -15,6 +15,7 @@ mod sim_speed;
 mod stats;
 mod timer;
 mod trials;
+mod zone;
 
 use clap::{Parser, Subcommand, ValueEnum};
 use error::Error;

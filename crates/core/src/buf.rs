@@ -50,11 +50,11 @@ pub struct Buf {
     attached: Option<Box<Attachment>>,
 }
 
-/// Capacities of pooled buffers: heartbeats, small packets, an Ethernet frame, a jumbo frame, our largest datagram, UDP's.
-const CLASSES: [usize; 6] = [128, 512, 2048, 9_216, 16_640, 65_536];
+/// Capacities of pooled buffers: heartbeats, hellos, small packets, an Ethernet frame, a jumbo frame, our largest datagram, UDP's.
+const CLASSES: [usize; 7] = [128, 256, 512, 2048, 9_216, 16_640, 65_536];
 /// Free buffers kept for each class and thread; more are given back to the allocator. The classes above a
 /// frame are rare and large: fewer of them.
-const KEPT: [usize; 6] = [65_536, 16_384, 8_192, 1_024, 1_024, 64];
+const KEPT: [usize; 7] = [65_536, 16_384, 16_384, 8_192, 1_024, 1_024, 64];
 
 thread_local! {
     static POOL: RefCell<[Vec<Vec<u8>>; CLASSES.len()]> = const { RefCell::new([const { Vec::new() }; CLASSES.len()]) };
@@ -62,6 +62,7 @@ thread_local! {
 
 impl Buf {
     /// An empty buffer with room for `capacity` bytes behind `head` bytes of head room.
+    #[inline]
     #[must_use]
     pub fn new(head: usize, capacity: usize) -> Self {
         let mut bytes = take(head + capacity);
@@ -78,22 +79,26 @@ impl Buf {
     }
 
     /// The bytes (without what is only attached).
+    #[inline]
     #[must_use]
     pub fn bytes(&self) -> &[u8] {
         &self.bytes[self.head..]
     }
 
     /// The bytes, to be changed.
+    #[inline]
     pub fn bytes_mut(&mut self) -> &mut [u8] {
         &mut self.bytes[self.head..]
     }
 
     /// The bytes to be opened in place, and what is attached to them.
+    #[inline]
     pub fn parts_mut(&mut self) -> (&mut [u8], Option<&Attachment>) {
         (&mut self.bytes[self.head..], self.attached.as_deref())
     }
 
     /// Length on the wire, attached bytes included.
+    #[inline]
     #[must_use]
     pub fn len(&self) -> usize {
         self.bytes.len() - self.head + self.attached.as_ref().map_or(0, |a| a.range.len())
@@ -112,6 +117,7 @@ impl Buf {
     }
 
     /// Appends `bytes`.
+    #[inline]
     pub fn extend(&mut self, bytes: &[u8]) {
         self.bytes.extend_from_slice(bytes);
     }
@@ -125,6 +131,7 @@ impl Buf {
     ///
     /// # Panics
     /// When less head room is left: how much a layer prepends is a constant of that layer.
+    #[inline]
     pub fn prepend(&mut self, n: usize) -> &mut [u8] {
         assert!(n <= self.head, "{n} bytes of head room asked for, {} left", self.head);
         self.head -= n;
@@ -166,6 +173,7 @@ impl Buf {
 }
 
 impl Drop for Buf {
+    #[inline]
     fn drop(&mut self) {
         give(std::mem::take(&mut self.bytes));
     }
@@ -198,10 +206,12 @@ impl fmt::Debug for Buf {
     }
 }
 
+#[inline]
 fn class_for(capacity: usize) -> Option<usize> {
     CLASSES.iter().position(|&c| capacity <= c)
 }
 
+#[inline]
 fn take(capacity: usize) -> Vec<u8> {
     let Some(class) = class_for(capacity) else {
         return Vec::with_capacity(capacity);
@@ -209,6 +219,7 @@ fn take(capacity: usize) -> Vec<u8> {
     POOL.with_borrow_mut(|pool| pool[class].pop()).unwrap_or_else(|| Vec::with_capacity(CLASSES[class]))
 }
 
+#[inline]
 fn give(mut bytes: Vec<u8>) {
     let Some(class) = CLASSES.iter().position(|&c| c == bytes.capacity()) else {
         return;

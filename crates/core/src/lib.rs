@@ -11,6 +11,7 @@ pub mod fetch;
 pub mod id;
 pub mod machine;
 pub mod rng;
+pub mod sorted;
 pub mod time;
 pub mod timer;
 
@@ -18,7 +19,8 @@ pub use bounded::{Ring, Slab};
 pub use buf::{Buf, Payload, Snapshot};
 pub use code::Code;
 pub use id::{Addr, Boot, Endpoint, Group, Identity, NodeId, Port};
-pub use machine::{Fingerprint, Machine, Sink};
+pub use machine::{Each, Fingerprint, Machine, Sink};
 pub use rng::Rng;
+pub use sorted::Sorted;
 pub use time::{Duration, Instant, ParseDurationError};
 pub use timer::Deadlines;

@@ -45,6 +45,15 @@ impl<T> Sink<T> for Vec<T> {
     }
 }
 
+/// A sink that calls a function with each decision.
+pub struct Each<F>(pub F);
+
+impl<T, F: FnMut(T)> Sink<T> for Each<F> {
+    fn push(&mut self, item: T) {
+        (self.0)(item);
+    }
+}
+
 /// A hash of a machine's state that does not depend on when the state is looked at.
 ///
 /// Ordinary fields go in through [`Hash`], instants through [`Fingerprint::instant`]. The function is fixed

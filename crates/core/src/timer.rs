@@ -1,13 +1,21 @@
 //! The timer helper: many deadlines, one armed timer.
 //!
 //! A machine with many peers keeps one deadline for each in [`Deadlines`] and tells its driver the earliest. An
-//! indexed 4-ary heap: re-arming allocates nothing, and a peer is found by its slot.
+//! indexed 4-ary heap: re-arming allocates nothing, and a peer is found by its slot. The earliest is beside it, so that
+//! asking for it touches no other memory; a machine that never arms anything has no heap.
 
 use crate::time::Instant;
 
 /// One deadline for each slot `0..n`; the earliest in O(1), a change in O(log n), no allocation once grown.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub struct Deadlines {
+    next: Instant,
+    heap: Option<Box<Heap>>,
+}
+
+/// The deadlines in the order of a heap.
+#[derive(Clone, Debug, Default)]
+struct Heap {
     heap: Vec<(Instant, u32)>,
     /// Where each slot sits in `heap`; `ABSENT` when it is not armed.
     place: Vec<u32>,
@@ -20,26 +28,86 @@ impl Deadlines {
     /// No deadlines.
     #[must_use]
     pub const fn new() -> Self {
-        Self { heap: Vec::new(), place: Vec::new() }
+        Self { next: Instant::NEVER, heap: None }
     }
 
     /// The earliest deadline, or [`Instant::NEVER`].
+    #[inline]
     #[must_use]
     pub fn next(&self) -> Instant {
-        self.heap.first().map_or(Instant::NEVER, |e| e.0)
+        self.next
     }
 
     /// The deadline of `slot`, or [`Instant::NEVER`].
     #[must_use]
     pub fn of(&self, slot: usize) -> Instant {
+        self.heap.as_ref().map_or(Instant::NEVER, |heap| heap.of(slot))
+    }
+
+    /// Sets the deadline of `slot`; [`Instant::NEVER`] disarms it.
+    pub fn arm(&mut self, slot: usize, at: Instant) {
+        if at != Instant::NEVER || self.heap.is_some() {
+            let heap = self.heap.get_or_insert_default();
+            heap.arm(slot, at);
+            self.next = heap.next();
+        }
+    }
+
+    /// Arms `slot` for `at` unless it is armed for an earlier time already.
+    ///
+    /// The cheap way on hot paths: the owner looks at its real deadline when the earlier one passes.
+    pub fn arm_by(&mut self, slot: usize, at: Instant) {
+        if at < self.of(slot) {
+            self.arm(slot, at);
+        }
+    }
+
+    /// Takes a slot whose deadline is not after `now`, the earliest first (ties: the lowest slot).
+    #[inline]
+    pub fn take_due(&mut self, now: Instant) -> Option<usize> {
+        if self.next > now {
+            return None;
+        }
+        let heap = self.heap.as_mut()?;
+        let slot = heap.take_due(now);
+        self.next = heap.next();
+        slot
+    }
+
+    /// The armed slots with their deadlines, by slot: the canonical form for comparing and hashing.
+    pub fn armed(&self) -> impl Iterator<Item = (usize, Instant)> + '_ {
+        self.heap.iter().flat_map(|heap| heap.armed())
+    }
+}
+
+impl Default for Deadlines {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl PartialEq for Deadlines {
+    /// Equal when the same slots are armed for the same times, however the heap got there.
+    fn eq(&self, other: &Self) -> bool {
+        self.armed().eq(other.armed())
+    }
+}
+
+impl Eq for Deadlines {}
+
+impl Heap {
+    fn next(&self) -> Instant {
+        self.heap.first().map_or(Instant::NEVER, |e| e.0)
+    }
+
+    fn of(&self, slot: usize) -> Instant {
         match self.place.get(slot) {
             Some(&at) if at != ABSENT => self.heap[at as usize].0,
             _ => Instant::NEVER,
         }
     }
 
-    /// Sets the deadline of `slot`; [`Instant::NEVER`] disarms it.
-    pub fn arm(&mut self, slot: usize, at: Instant) {
+    fn arm(&mut self, slot: usize, at: Instant) {
         if self.place.len() <= slot {
             if at == Instant::NEVER {
                 return;
@@ -66,17 +134,7 @@ impl Deadlines {
         }
     }
 
-    /// Arms `slot` for `at` unless it is armed for an earlier time already.
-    ///
-    /// The cheap way on hot paths: the owner looks at its real deadline when the earlier one passes.
-    pub fn arm_by(&mut self, slot: usize, at: Instant) {
-        if at < self.of(slot) {
-            self.arm(slot, at);
-        }
-    }
-
-    /// Takes a slot whose deadline is not after `now`, the earliest first (ties: the lowest slot).
-    pub fn take_due(&mut self, now: Instant) -> Option<usize> {
+    fn take_due(&mut self, now: Instant) -> Option<usize> {
         let &(at, slot) = self.heap.first()?;
         if at > now {
             return None;
@@ -127,20 +185,10 @@ impl Deadlines {
         self.place[self.heap[b].1 as usize] = b as u32;
     }
 
-    /// The armed slots with their deadlines, by slot: the canonical form for comparing and hashing.
-    pub fn armed(&self) -> impl Iterator<Item = (usize, Instant)> + '_ {
+    fn armed(&self) -> impl Iterator<Item = (usize, Instant)> + '_ {
         (0..self.place.len()).map(|s| (s, self.of(s))).filter(|&(_, t)| t != Instant::NEVER)
     }
 }
-
-impl PartialEq for Deadlines {
-    /// Equal when the same slots are armed for the same times, however the heap got there.
-    fn eq(&self, other: &Self) -> bool {
-        self.armed().eq(other.armed())
-    }
-}
-
-impl Eq for Deadlines {}
 
 #[cfg(test)]
 mod tests {

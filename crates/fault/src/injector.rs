@@ -62,9 +62,17 @@ impl<A: Copy + Eq + Debug> Injector<A> {
     }
 
     /// True when it has no rules and holds nothing: every call is the identity.
+    #[inline]
     #[must_use]
     pub fn is_idle(&self) -> bool {
         self.active.as_ref().is_none_or(|a| a.is_idle())
+    }
+
+    /// True when it never had a rule: it holds nothing, and nothing that it did can show later.
+    #[inline]
+    #[must_use]
+    pub fn is_untouched(&self) -> bool {
+        self.active.is_none()
     }
 
     /// Switches a rule on, for all peers. Its window begins now.

@@ -1,6 +1,7 @@
 //! The protocol machines of Phalanx, a folder each. Only `node` knows its siblings; `member` holds the words that all
 //! membership engines share.
 
+pub mod baselines;
 pub mod link;
 pub mod member;
 pub mod node;

@@ -42,6 +42,18 @@ fn main() {
         degrees.iter().max(),
         degrees.iter().sum::<usize>() as f64 / degrees.len() as f64
     );
+    sim.command(0, member::Command::Set(zone::MONITOR.into(), Some(b"1".to_vec())));
+    sim.run_for(Duration::from_millis(100));
+    let have = sim
+        .cluster()
+        .processes()
+        .filter(|(_, m)| {
+            use phalanx_protocol::member::Engine;
+            let e = m.engine();
+            e.attribute(phalanx_protocol::member::Slot(0), zone::MONITOR).is_some()
+        })
+        .count();
+    println!("know the monitor: {have}");
     sim.keep_notes();
     telling.set(true);
     let at = sim.now() + Duration::from_millis(3);
@@ -52,6 +64,13 @@ fn main() {
     }
     sim.run_for(Duration::from_secs(10));
     println!("crash {:?}", member::last_known(&sim, at, &gone, (nodes - crashes) as usize));
+    let hpm = sim
+        .notes()
+        .iter()
+        .filter(|n| n.1 == 0 && matches!(n.2, member::Note::Left { .. }))
+        .map(|n| n.0.since(at))
+        .max();
+    println!("hpm {hpm:?}");
     let wrong = sim
         .notes()
         .iter()

@@ -50,7 +50,10 @@ impl Level {
 
     pub(crate) fn empty_into(&mut self, slot: usize, keys: &mut Vec<Key>) {
         let from = &mut self.slots[slot];
-        if keys.is_empty() && from.len() > KEPT {
+        if let [only] = from[..] {
+            keys.push(only);
+            from.clear();
+        } else if keys.is_empty() && from.len() > KEPT {
             std::mem::swap(keys, from);
         } else {
             keys.append(from);

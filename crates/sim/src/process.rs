@@ -22,6 +22,9 @@ pub trait Process: Send + Sized {
     /// What it tells the checkers.
     type Note: Send;
 
+    /// Bytes at its beginning that nearly every call touches: the engine asks for them ahead of time.
+    const HOT: usize = usize::MAX;
+
     /// The process begins.
     fn start(&mut self, now: Instant, net: &mut Ctx<'_, Self>);
     /// A datagram came.

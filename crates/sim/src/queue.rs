@@ -108,7 +108,8 @@ impl<T> Queue<T> {
     pub fn push(&mut self, event: Event<T>) {
         let slot = match self.free.pop() {
             Some(slot) => {
-                self.items[slot as usize] = Some(event.what);
+                // Forgotten, not dropped: a free slot holds nothing, and to look would be a read of what is only written.
+                std::mem::forget(self.items[slot as usize].replace(event.what));
                 slot
             }
             None => {
@@ -220,11 +221,15 @@ impl<T> Queue<T> {
                 if start >= limit || self.batch.len() >= BATCH {
                     break;
                 }
+                let sorted = self.batch.len();
                 self.levels[0].empty_into(first, &mut self.batch);
+                // Slots follow each other: nothing before has to move. Mostly there is one key, and nothing to sort.
+                if self.batch.len() > sorted + 1 {
+                    self.batch[sorted..].sort_unstable();
+                }
                 self.horizon = start.saturating_add(1 << FINEST);
             }
             if !self.batch.is_empty() {
-                self.batch.sort_unstable();
                 for key in &self.batch[..AHEAD.min(self.batch.len())] {
                     fetch(&self.items[key.slot as usize]);
                 }

@@ -13,7 +13,7 @@ use crate::queue::Event;
 use crate::sim::{Birth, Factory};
 use crate::stats::{Drop, HEADERS};
 use phalanx_core::buf::Attachment;
-use phalanx_core::fetch::{fetch, fetch_bytes};
+use phalanx_core::fetch::fetch_bytes;
 use phalanx_core::rng::mix;
 use phalanx_core::{Addr, Buf, Instant, Rng};
 
@@ -22,7 +22,7 @@ const NODE_AHEAD: usize = 5;
 const PACKET_AHEAD: usize = 3;
 const PROCESS_AHEAD: usize = 1;
 /// How often a process may expire at one and the same time before the engine calls it stuck.
-const SPINS: u32 = 10_000;
+const SPINS: u16 = 10_000;
 
 pub(crate) struct Shard<P: Process> {
     pub(crate) nodes: Vec<Node<P>>,
@@ -77,7 +77,7 @@ impl<P: Process> Shard<P> {
         if let Some((to, _)) = self.io.queue.ahead(NODE_AHEAD)
             && let Some(node) = self.nodes.get(to.wrapping_sub(first) as usize)
         {
-            fetch(node);
+            node.fetch();
         }
         if let Some((_, Some(What::Packet(_, packet)))) = self.io.queue.ahead(PACKET_AHEAD) {
             fetch_bytes(packet.bytes());
@@ -256,9 +256,7 @@ impl<P: Process> Shard<P> {
             self.io.stats.stale_timers += 1;
             return self.arm(to, at);
         }
-        meta.spins = if meta.expired == at { meta.spins + 1 } else { 0 };
-        assert!(meta.spins < SPINS, "node {to} is stuck at {at}: its deadline stays in the past when it expires");
-        meta.expired = at;
+        assert!(meta.spin(at) < SPINS, "node {to} is stuck at {at}: its deadline stays in the past when it expires");
         meta.mark(at, Kind::Expired, to, 0);
         self.call(shared, at, to, |p, now, net| p.expire(now, net));
     }

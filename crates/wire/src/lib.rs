@@ -16,7 +16,11 @@
 //! | [`mml`] | management messages: kinds, numbers, signatures |
 //! | [`member`] | a member of a cluster, as engines write it |
 //! | [`zone`] | zone membership: letters and notes |
+//! | [`attribute`] | replication of attributes: digests, requests, pieces of maps |
+//! | [`baseline`] | the baselines' heartbeats, introductions and gossip |
 
+pub mod attribute;
+pub mod baseline;
 mod bytes;
 pub mod hello;
 pub mod layer;

@@ -107,7 +107,7 @@ impl<'a> Member<'a> {
     }
 }
 
-fn name(bytes: &[u8]) -> Result<&str, Malformed> {
+pub(crate) fn name(bytes: &[u8]) -> Result<&str, Malformed> {
     let fine = |b: &u8| b.is_ascii_alphanumeric() || matches!(b, b'.' | b'-' | b'_');
     if bytes.is_empty() || bytes.len() > NAME_MAX || !bytes.iter().all(fine) {
         return Err(Malformed::Inconsistent);

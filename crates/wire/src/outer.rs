@@ -29,6 +29,7 @@ pub enum Kind {
 ///
 /// # Errors
 /// `Truncated` when empty, `Version` or `Unknown` by its first byte.
+#[inline]
 pub fn kind_of(packet: &[u8]) -> Result<Kind, Malformed> {
     let &first = packet.first().ok_or(Malformed::Truncated)?;
     if first >> 4 != VERSION {
@@ -63,6 +64,7 @@ impl Short {
     ///
     /// # Errors
     /// `Truncated` when header and tag do not fit.
+    #[inline]
     pub fn parse(packet: &[u8]) -> Result<Self, Malformed> {
         if packet.len() < Self::LEN + TAG {
             return Err(Malformed::Truncated);
@@ -71,6 +73,7 @@ impl Short {
     }
 
     /// Writes the header into its `LEN` bytes.
+    #[inline]
     pub fn encode(&self, out: &mut [u8]) {
         out[0] = VERSION << 4 | Kind::Data as u8;
         out[1] = self.key;

@@ -8,7 +8,7 @@
 
 use crate::Malformed;
 use crate::bytes::{array_at, u16_at, u32_at, u64_at};
-use crate::member::Member;
+use crate::member::{self, Member};
 use phalanx_core::Identity;
 
 const LAYOUT: u8 = 1;
@@ -33,14 +33,37 @@ pub enum LetterKind {
     Disconnect = 7,
     /// AT-2: a message of attribute replication.
     Attributes = 8,
+    /// HI-2: a delegate asks who guards its zone.
+    Who = 9,
+    /// HI-2: these supervisors do.
+    Guards = 10,
+    /// HI-3: a delegate tells a guard who is in its zone, or what changed.
+    Report = 11,
+    /// HI-3: who is in that zone?
+    Details = 12,
+    /// HI-3: these are.
+    Detailed = 13,
 }
 
 impl LetterKind {
     fn of(byte: u8) -> Option<Self> {
-        use LetterKind::{Accept, Attributes, Connect, Disconnect, Discover, Found, Reject, Update};
-        [Discover, Found, Connect, Accept, Reject, Update, Disconnect, Attributes]
-            .into_iter()
-            .find(|&k| k as u8 == byte)
+        use LetterKind as L;
+        const ALL: [LetterKind; 13] = [
+            L::Discover,
+            L::Found,
+            L::Connect,
+            L::Accept,
+            L::Reject,
+            L::Update,
+            L::Disconnect,
+            L::Attributes,
+            L::Who,
+            L::Guards,
+            L::Report,
+            L::Details,
+            L::Detailed,
+        ];
+        ALL.into_iter().find(|&k| k as u8 == byte)
     }
 }
 
@@ -52,6 +75,12 @@ pub mod flag {
     pub const RING: u16 = 2;
     /// Connect: others have refused; take one more than you would.
     pub const URGENT: u16 = 4;
+    /// Report: all members, not what changed.
+    pub const BASE: u16 = 8;
+    /// Report: the sender is no delegate any more. Detailed: the zone is not known here.
+    pub const NONE: u16 = 16;
+    /// Report: the delegate's rank, from this bit on.
+    pub const RANK_SHIFT: u32 = 8;
     /// Disconnect: in every respect. Whoever sends it does not know the receiver as a neighbour.
     pub const ALL: u16 = 8;
     /// Update: the whole view, because views differ at rest.
@@ -142,6 +171,10 @@ pub struct Letter<'a> {
     suspected: &'a [u8],
     /// AT-2: what attribute replication says.
     pub attributes: &'a [u8],
+    /// ZN-7: a hash of the sender's whole view; who has the same need not be told.
+    pub fingerprint: Option<u64>,
+    /// HI-1: which zone it is about; empty when it is about the sender's own.
+    pub zone: &'a str,
 }
 
 impl<'a> Letter<'a> {
@@ -155,6 +188,8 @@ impl<'a> Letter<'a> {
     const ALIVE: u8 = 3;
     const SUSPECTED: u8 = 4;
     const ATTRIBUTES: u8 = 5;
+    const ZONE: u8 = 6;
+    const FINGERPRINT: u8 = 7;
 
     /// Reads a letter and checks every entry of its lists once.
     ///
@@ -170,7 +205,9 @@ impl<'a> Letter<'a> {
         }
         let kind = LetterKind::of(bytes[1]).ok_or(Malformed::Unknown)?;
         let flags = u16_at(bytes, 2);
-        let mut letter = Self { kind, flags, sender: None, left: &[], alive: &[], suspected: &[], attributes: &[] };
+        let (left, alive, suspected, attributes): (&[u8], &[u8], &[u8], &[u8]) = (&[], &[], &[], &[]);
+        let mut letter =
+            Self { kind, flags, sender: None, left, alive, suspected, attributes, fingerprint: None, zone: "" };
         let mut rest = &bytes[Self::HEAD..];
         while !rest.is_empty() {
             if rest.len() < Self::SECTION {
@@ -198,6 +235,11 @@ impl<'a> Letter<'a> {
                 self.alive = content;
             }
             Self::ATTRIBUTES => self.attributes = content,
+            Self::FINGERPRINT => {
+                let print = content.first_chunk().ok_or(Malformed::Truncated)?;
+                self.fingerprint = Some(u64::from_le_bytes(*print));
+            }
+            Self::ZONE => self.zone = member::name(content)?,
             _ => {}
         }
         Ok(())
@@ -247,6 +289,16 @@ impl<'a> Letter<'a> {
     /// Appends members that are suspected.
     pub fn put_suspected(suspected: impl Iterator<Item = Suspicion>, out: &mut Vec<u8>) {
         section(Self::SUSPECTED, out, |out| suspected.for_each(|s| s.encode(out)));
+    }
+
+    /// Appends a hash of the sender's view.
+    pub fn put_fingerprint(fingerprint: u64, out: &mut Vec<u8>) {
+        section(Self::FINGERPRINT, out, |out| out.extend_from_slice(&fingerprint.to_le_bytes()));
+    }
+
+    /// Appends which zone the letter is about.
+    pub fn put_zone(zone: &str, out: &mut Vec<u8>) {
+        section(Self::ZONE, out, |out| out.extend_from_slice(zone.as_bytes()));
     }
 
     /// Appends what attribute replication says.
@@ -449,7 +501,7 @@ mod tests {
     proptest! {
         #[test]
         fn decode_inverts_encode(
-            kind in 1..9u8, flags: u16, alive in prop::collection::vec(any::<u8>(), 0..5),
+            kind in 1..14u8, zone in "[a-z0-9.-]{0,20}", flags: u16, alive in prop::collection::vec(any::<u8>(), 0..5),
             suspected in prop::collection::vec(suspicion(), 0..4), left in prop::collection::vec((identity(), any::<u64>(), any::<u32>(), any::<u8>()), 0..4),
             attributes in prop::collection::vec(any::<u8>(), 0..20),
         ) {
@@ -462,12 +514,16 @@ mod tests {
             Letter::put_alive(alive.iter().map(|&n| member(n)), &mut out);
             Letter::put_suspected(suspected.iter().copied(), &mut out);
             Letter::put_attributes(&attributes, &mut out);
+            Letter::put_zone(&zone, &mut out);
+            Letter::put_fingerprint(7, &mut out);
             let letter = Letter::parse(&out).unwrap();
             prop_assert_eq!((letter.kind, letter.flags, letter.sender), (kind, flags, Some(member(9))));
             prop_assert!(letter.left().eq(left));
             prop_assert!(letter.alive().eq(alive.iter().map(|&n| member(n))));
             prop_assert!(letter.suspected().eq(suspected));
             prop_assert_eq!(letter.attributes, attributes);
+            prop_assert_eq!(letter.zone, zone);
+            prop_assert_eq!(letter.fingerprint, Some(7));
         }
 
         #[test]
@@ -484,7 +540,7 @@ mod tests {
             // With the right layout the rest is reached.
             if bytes.len() > 4 {
                 bytes[0] = LAYOUT;
-                bytes[1] = 1 + bytes[1] % 8;
+                bytes[1] = 1 + bytes[1] % 13;
                 let _ = (Letter::parse(&bytes).map(|l| l.alive().count()), Note::parse(&bytes));
             }
         }

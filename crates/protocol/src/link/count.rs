@@ -61,8 +61,9 @@ impl From<Malformed> for Dropped {
     }
 }
 
-/// Everything a link counts.
+/// Everything a link counts; first what each packet counts.
 #[derive(Clone, PartialEq, Eq, Hash, Debug, Default)]
+#[repr(C)]
 pub struct Counters {
     /// Packets opened and acted upon.
     pub accepted: u64,

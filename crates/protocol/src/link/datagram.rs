@@ -87,7 +87,7 @@ impl Link {
         if peer.session.is_some() {
             return self.transmit_plain(now, to.node, packet, ticket, out);
         }
-        if let Some((_, Some(old))) = peer.waiting.push_evicting((packet, ticket)) {
+        if let Some((_, Some(old))) = peer.wait(packet, ticket) {
             self.statuses.complete(old, Err(Code::LocalResource));
         }
         self.wake(now, slot);
@@ -138,11 +138,11 @@ impl Link {
         if long.boot == self.boot {
             return Err(Dropped::Reflected);
         }
-        let Some(&slot) = self.by_boot.get(&long.boot) else {
+        let Some(slot) = self.by_boot.find(&long.boot, &self.peers) else {
             self.challenge(now, from, out);
             return Err(Dropped::Unverified);
         };
-        let (generation, peer) = self.peers.at_mut(slot as usize).expect("indexed peers exist");
+        let (generation, peer) = self.peers.at_mut(slot).expect("indexed peers exist");
         let session = peer.session.as_mut().expect("only proved boots are indexed");
         let (floor, ring) = (session.group_floor, &self.ring);
         if session.group.as_ref().is_none_or(|g| g.0 != long.key) {
@@ -157,7 +157,7 @@ impl Link {
         let (header, sealed) = bytes.split_at_mut(Long::LEN);
         let body = cipher.open(long.counter, header, sealed).ok_or(Dropped::BadSeal)?;
         replay.mark(long.counter);
-        let node = NodeId::new(slot as usize, generation);
+        let node = NodeId::new(slot, generation);
         if attached.is_some() || layer_of(body) != Ok(Layer::Cl) {
             return Err(Dropped::Malformed);
         }

@@ -17,7 +17,6 @@
 use super::count::Dropped;
 use super::mml::{Context, End};
 use super::peer::{Attempt, Peer, Session};
-use super::replay::Replay;
 use super::{LARGEST_DATAGRAM, Link, Output, SMALLEST_DATAGRAM, states};
 use phalanx_core::{Addr, Boot, Buf, Code, Duration, Fingerprint, Instant, NodeId, Sink};
 use phalanx_wire::hello::Hello;
@@ -93,7 +92,7 @@ impl Link {
     where
         S: for<'a> Sink<Output<'a>>,
     {
-        let known = self.by_addr.get(&from).map(|&slot| slot as usize);
+        let known = self.by_addr.find(&from, &self.peers);
         let asked = known.and_then(|slot| self.peers.at(slot)).is_some_and(|(_, p)| p.attempt.is_some());
         if asked || !self.budget.take_challenge(now) {
             return;
@@ -134,8 +133,8 @@ impl Link {
             }
             hello.echo = 0;
         }
-        match self.by_addr.get(&from) {
-            Some(&slot) => self.on_hello_from(now, slot as usize, &long, &hello, out),
+        match self.by_addr.find(&from, &self.peers) {
+            Some(slot) => self.on_hello_from(now, slot, &long, &hello, out),
             // An answer to a question that we did not ask, or no longer remember.
             None if hello.done => Err(Dropped::StaleHello),
             None => {
@@ -187,22 +186,8 @@ impl Link {
         let attempt = peer.attempt.as_mut().expect("begun above");
         let known = attempt.candidate.as_ref().is_some_and(|c| c.boot == long.boot && c.nonces.1 == hello.nonce);
         if !known {
-            let key = self.ring.sealing();
-            let (mine, their) = (attempt.nonce, hello.nonce);
-            let derive = |from, to, a, b| self.ring.data(key, from, to, a, b).expect("the sealing key is in the ring");
-            attempt.candidate = Some(Session {
-                epoch: attempt.epoch,
-                theirs: hello.session,
-                boot: long.boot,
-                identity: hello.identity,
-                nonces: (mine, their),
-                seal: (key, derive(&self.boot, &long.boot, mine, their)),
-                open: (key, derive(&long.boot, &self.boot, their, mine)),
-                counter: 0,
-                replay: Replay::default(),
-                group_floor: hello.group_floor,
-                group: None,
-            });
+            let (epoch, nonce) = (attempt.epoch, attempt.nonce);
+            attempt.candidate = Some(Session::new(&self.ring, &self.boot, long.boot, epoch, nonce, hello));
         }
         if answers && shared {
             // A damaged or forged packet made one of us ask. Nothing is to be replaced, and nothing gets lost.
@@ -251,9 +236,8 @@ impl Link {
         }
         peer.session = Some(session);
         self.callers -= usize::from(called);
-        let waiting: Vec<_> = std::iter::from_fn(|| peer.waiting.pop()).collect();
-        peer.waiting.release();
-        self.by_boot.insert(boot, slot as u32);
+        let waiting = peer.take_waiting();
+        self.by_boot.insert(&boot, slot, &self.peers);
         self.counters.sessions += 1;
         self.tap.signal(now, states::SESSION_UP);
         out.push(Output::Up { node, identity, boot });
@@ -301,8 +285,8 @@ impl Link {
             return;
         }
         let dialed = peer.dialed;
-        let tickets: Vec<_> = std::iter::from_fn(|| peer.waiting.pop()).filter_map(|(_, ticket)| ticket).collect();
-        tickets.into_iter().for_each(|ticket| self.statuses.complete(ticket, Err(Code::Unreachable)));
+        let tickets = peer.take_waiting().filter_map(|(_, ticket)| ticket);
+        tickets.for_each(|ticket| self.statuses.complete(ticket, Err(Code::Unreachable)));
         if dialed {
             self.tear_down(now, slot, Code::Unreachable, out);
         } else {

@@ -1,7 +1,6 @@
 //! The way in: find the session, open the seal, hand the packet to its layer.
 
 use super::count::Dropped;
-use super::peer::tag;
 use super::rcl::Connection;
 use super::{Link, Output, local, mml, states};
 use phalanx_core::buf::Attachment;
@@ -47,7 +46,7 @@ impl Link {
         S: for<'a> Sink<Output<'a>>,
     {
         let short = Short::parse(bytes)?;
-        if short.sender == tag(&self.boot) {
+        if short.sender == self.tag {
             return Err(Dropped::Reflected);
         }
         let slot = (short.session & 0x00ff_ffff) as usize;
@@ -66,7 +65,7 @@ impl Link {
             self.challenge(now, from, out);
             return Err(Dropped::UnknownSession);
         };
-        if session.tag() != short.sender {
+        if session.tag != short.sender {
             self.challenge(now, from, out);
             return Err(Dropped::OldBoot);
         }
@@ -211,7 +210,7 @@ impl Link {
         if let Some(session) = peer.session.take() {
             // What it proved is over: without being dialled it is one that called, again.
             self.callers += usize::from(peer.is_caller());
-            self.unindex(&session.boot, slot);
+            self.by_boot.remove(&session.boot, slot);
         }
         out.push(Output::Down { node, code, unacknowledged });
     }
@@ -221,10 +220,10 @@ impl Link {
         S: for<'a> Sink<Output<'a>>,
     {
         // Anybody on the path can forge an ICMP message: it is a hint for those above, the session stays.
-        if let Some(&slot) = self.by_addr.get(&addr)
-            && let Some((generation, _)) = self.peers.at(slot as usize)
+        if let Some(slot) = self.by_addr.find(&addr, &self.peers)
+            && let Some((generation, _)) = self.peers.at(slot)
         {
-            out.push(Output::Refused { node: NodeId::new(slot as usize, generation), code });
+            out.push(Output::Refused { node: NodeId::new(slot, generation), code });
         }
     }
 }

@@ -24,8 +24,8 @@ impl Link {
         if matches!(addr, Addr::Group(_)) {
             return Err(Code::InvalidEndpoint);
         }
-        if let Some(&slot) = self.by_addr.get(&addr) {
-            let (generation, peer) = self.peers.at_mut(slot as usize).expect("indexed peers exist");
+        if let Some(slot) = self.by_addr.find(&addr, &self.peers) {
+            let (generation, peer) = self.peers.at_mut(slot).expect("indexed peers exist");
             self.callers -= usize::from(peer.is_caller());
             peer.dialed = true;
             // One that called us first was met with a guess; the platform knows its path.
@@ -33,9 +33,14 @@ impl Link {
                 peer.largest = clamp(largest);
                 peer.credit = self.config.rcl.credit_for(plain_length(peer.largest));
             }
-            return Ok(NodeId::new(slot as usize, generation));
+            return Ok(NodeId::new(slot, generation));
         }
         self.insert_peer(addr, clamp(largest), true).ok_or(Code::LocalResource)
+    }
+
+    /// Makes room for so many peers in all: for who knows how many there will be, and has many links. More still fit.
+    pub fn expect_peers(&mut self, peers: usize) {
+        self.peers.reserve(peers.min(self.config.peers));
     }
 
     pub(super) fn insert_peer(&mut self, addr: Addr, largest: u16, dialed: bool) -> Option<NodeId> {
@@ -44,8 +49,9 @@ impl Link {
             return None;
         }
         let credit = self.config.rcl.credit_for(plain_length(largest));
-        let (slot, generation) = self.peers.insert(Peer::new(addr, largest, credit, dialed))?;
-        self.by_addr.insert(addr, slot as u32);
+        let bound = self.config.peers.min(NodeId::MAX_SLOTS);
+        let (slot, generation) = self.peers.insert(bound, Peer::new(addr, largest, credit, dialed))?;
+        self.by_addr.insert(&addr, slot, &self.peers);
         self.callers += usize::from(!dialed);
         Some(NodeId::new(slot, generation))
     }
@@ -54,14 +60,14 @@ impl Link {
     #[inline]
     pub fn foresee(&self, packet: &[u8]) {
         if let Ok(short) = Short::parse(packet) {
-            self.peers.fetch((short.session & 0x00ff_ffff) as usize);
+            self.peers.fetch_for_arrival((short.session & 0x00ff_ffff) as usize);
         }
     }
 
     /// Something will be sent to `node` soon: asks the processor for what is kept about it.
     #[inline]
     pub fn foresee_peer(&self, node: NodeId) {
-        self.peers.fetch(node.slot());
+        self.peers.fetch_for_departure(node.slot());
     }
 
     /// Forgets a peer with everything that waits for it.
@@ -69,19 +75,18 @@ impl Link {
     /// # Errors
     /// `InvalidEndpoint` when there is no such peer.
     pub fn forget(&mut self, node: NodeId) -> Result<(), Code> {
-        let peer = self.peers.remove(node.slot(), node.generation()).ok_or(Code::InvalidEndpoint)?;
-        self.by_addr.remove(&peer.addr);
+        let addr = self.peers.get(node.slot(), node.generation()).ok_or(Code::InvalidEndpoint)?.addr;
+        self.by_addr.remove(&addr, &self.peers);
+        let mut peer = self.peers.remove(node.slot(), node.generation()).expect("seen above");
         self.tap.forget(node);
         self.callers -= usize::from(peer.is_caller());
         if let Some(session) = &peer.session {
-            self.unindex(&session.boot, node.slot());
+            self.by_boot.remove(&session.boot, node.slot());
         }
         self.deadlines.arm(node.slot(), Instant::NEVER);
         self.ready.retain(|&slot| slot as usize != node.slot());
-        for (_, ticket) in peer.waiting.iter() {
-            if let Some(ticket) = ticket {
-                self.statuses.complete(*ticket, Err(Code::InvalidEndpoint));
-            }
+        for ticket in peer.take_waiting().filter_map(|(_, ticket)| ticket) {
+            self.statuses.complete(ticket, Err(Code::InvalidEndpoint));
         }
         Ok(())
     }
@@ -89,7 +94,7 @@ impl Link {
     /// The peer at `addr`, when it is known.
     #[must_use]
     pub fn find(&self, addr: Addr) -> Option<NodeId> {
-        let slot = *self.by_addr.get(&addr)? as usize;
+        let slot = self.by_addr.find(&addr, &self.peers)?;
         self.peers.at(slot).map(|(generation, _)| NodeId::new(slot, generation))
     }
 
@@ -97,13 +102,6 @@ impl Link {
     #[must_use]
     pub fn peers(&self) -> usize {
         self.peers.len()
-    }
-
-    /// Forgets that `boot` is the peer in `slot`; it may be another's by now.
-    pub(super) fn unindex(&mut self, boot: &Boot, slot: usize) {
-        if self.by_boot.get(boot) == Some(&(slot as u32)) {
-            self.by_boot.remove(boot);
-        }
     }
 
     /// Where a peer is, who it is and which start of it; identity and boot only when its session is proved.

@@ -26,6 +26,8 @@
 //! | `incoming` | sessions, seals opened, layers |
 //! | `handshake` | boots and nonces, until a session is proved |
 //! | `peer` | a peer's address, session and queues |
+//! | `table` | peers by slot |
+//! | `index` | peers by address and by boot |
 //! | `datagram` | CL: unreliable datagrams and groups, tickets |
 //! | [`status`] | what became of a send |
 //! | [`rcl`] | reliable, ordered messages |
@@ -40,6 +42,7 @@ mod datagram;
 mod forge;
 mod handshake;
 mod incoming;
+mod index;
 mod local;
 pub mod mml;
 mod outgoing;
@@ -50,16 +53,18 @@ mod rtt;
 pub mod seal;
 pub mod sign;
 pub mod status;
+mod table;
 #[cfg(test)]
 mod tests;
 
 use count::Counters;
 use handshake::Budget;
-use peer::{Peer, tag};
+use index::{ByAddr, ByBoot};
+use peer::tag;
 use phalanx_core::buf::Attachment;
 use phalanx_core::{
     Addr, Boot, Buf, Code, Deadlines, Duration, Endpoint, Fingerprint, Identity, Instant, Machine, NodeId, Port, Rng,
-    Sink, Slab,
+    Sink,
 };
 use phalanx_fault::Injector;
 use phalanx_wire::layer::Ports;
@@ -68,8 +73,10 @@ use rcl::Payload;
 use seal::{Cipher, KeyRing};
 use sign::Signer;
 use status::{Statuses, Ticket};
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::VecDeque;
+use std::mem::offset_of;
 use std::sync::Arc;
+use table::Table;
 
 /// The longest datagram any platform carries.
 pub const LARGEST_DATAGRAM: u16 = 16 * 1024;
@@ -246,24 +253,26 @@ pub enum Output<'a> {
 #[derive(Clone, PartialEq, Eq)]
 #[repr(C)]
 pub struct Link {
-    boot: Boot,
     tap: Injector<NodeId>,
-    peers: Slab<Peer>,
+    peers: Table,
+    deadlines: Deadlines,
     /// Peers with packets to send, in the order in which they get their turn.
     ready: VecDeque<u32>,
-    deadlines: Deadlines,
-    /// Operation faults that will show: the ticket's send turns out to have failed.
-    failing: Vec<(Instant, Ticket, Code)>,
-    counters: Counters,
-    config: Arc<Config>,
     ring: Arc<KeyRing>,
+    /// First four bytes of our boot.
+    tag: u32,
+    counters: Counters,
+    boot: Boot,
+    config: Arc<Config>,
+    /// Operation faults that will show: the ticket's send turns out to have failed. Only the tap makes them.
+    failing: Vec<(Instant, Ticket, Code)>,
     signer: Signer,
     hello: (u8, Cipher),
     hello_counter: u64,
     group: (u8, Cipher),
     group_counter: u64,
-    by_addr: BTreeMap<Addr, u32>,
-    by_boot: BTreeMap<Boot, u32>,
+    by_addr: ByAddr,
+    by_boot: ByBoot,
     statuses: Statuses,
     rng: Rng,
     budget: Budget,
@@ -313,8 +322,11 @@ impl Machine for Link {
         if !self.ready.is_empty() {
             return Instant::ZERO;
         }
-        let failing = self.failing.iter().map(|f| f.0).fold(Instant::NEVER, Instant::min);
-        self.deadlines.next().min(self.tap.deadline()).min(failing)
+        let next = self.deadlines.next();
+        if self.tap.is_untouched() {
+            return next;
+        }
+        self.failing.iter().map(|f| f.0).fold(next.min(self.tap.deadline()), Instant::min)
     }
 
     fn fingerprint(&self, print: &mut Fingerprint) {
@@ -334,6 +346,9 @@ impl Machine for Link {
 }
 
 impl Link {
+    /// Bytes at its beginning that every packet needs: a driver with many links may ask for them ahead of time.
+    pub const HOT: usize = offset_of!(Self, counters) + 2 * size_of::<u64>();
+
     /// A link for one start of a node. `boot` must be fresh random bits; `seed` feeds the nonces.
     #[must_use]
     pub fn new(config: Arc<Config>, ring: Arc<KeyRing>, signer: Signer, boot: Boot, seed: u64) -> Self {
@@ -342,15 +357,16 @@ impl Link {
         Self {
             hello: cipher(ring.hello(key, &boot)),
             group: cipher(ring.group(key, &boot)),
-            peers: Slab::new(config.peers.min(NodeId::MAX_SLOTS)),
+            peers: Table::new(),
+            tag: tag(&boot),
             config,
             ring,
             signer,
             boot,
             hello_counter: 0,
             group_counter: 0,
-            by_addr: BTreeMap::new(),
-            by_boot: BTreeMap::new(),
+            by_addr: ByAddr::default(),
+            by_boot: ByBoot::default(),
             deadlines: Deadlines::new(),
             ready: VecDeque::new(),
             tap: Injector::new(seed),
@@ -396,7 +412,7 @@ impl Link {
         }
         let changed: Vec<u8> = self.ring.ids().filter(|&id| !ring.agrees(&self.ring, id)).collect();
         if !changed.is_empty() {
-            for (_, _, peer) in self.peers.iter_mut() {
+            for peer in self.peers.iter_mut() {
                 let candidate = peer.attempt.as_mut().and_then(|a| a.candidate.as_mut());
                 peer.session.iter_mut().chain(candidate).for_each(|s| s.forget_keys(&changed, &ring, &self.boot));
             }

@@ -1,7 +1,6 @@
 //! The way out: peers get their turns, packets get number and seal.
 
 use super::mml::Channel;
-use super::peer::tag;
 use super::status::Ticket;
 use super::{FAILING_MAX, Link, Output, local, mml};
 use phalanx_core::{Buf, Code, Instant, NodeId, Sink};
@@ -37,7 +36,7 @@ impl Link {
     pub(super) fn wake(&mut self, now: Instant, slot: usize) {
         let Some((_, peer)) = self.peers.at_mut(slot) else { return };
         if peer.session.is_none() && peer.attempt.is_none() {
-            if peer.rcl.is_some() || peer.mml.is_some() || !peer.waiting.is_empty() {
+            if peer.rcl.is_some() || peer.mml.is_some() || peer.has_waiting() {
                 self.dial(now, slot);
             }
         } else if !peer.queued && peer.has_work() {
@@ -169,14 +168,13 @@ impl Link {
     where
         S: for<'a> Sink<Output<'a>>,
     {
-        let sender = tag(&self.boot);
         let Some(peer) = self.peers.get_mut(to.slot(), to.generation()) else { return };
         let Some(session) = &mut peer.session else { return };
         let counter = session.counter;
         session.counter += 1;
         let theirs = session.theirs;
         let (key, cipher) = session.sealer(&self.ring, &self.boot);
-        Short { key, session: theirs, sender, counter }.encode(packet.prepend(Short::LEN));
+        Short { key, session: theirs, sender: self.tag, counter }.encode(packet.prepend(Short::LEN));
         let (header, plain) = packet.bytes_mut().split_at_mut(Short::LEN);
         let tag = cipher.seal(counter, header, plain);
         packet.extend(&tag);

@@ -6,35 +6,44 @@ use super::replay::Replay;
 use super::seal::{Cipher, KeyRing};
 use super::status::Ticket;
 use phalanx_core::{Addr, Boot, Buf, Fingerprint, Identity, Instant, Ring};
+use phalanx_wire::hello::Hello;
 use phalanx_wire::rcl::Header;
 use std::hash::Hash;
+use std::mem::offset_of;
+use std::ops::Range;
 
 /// Datagrams that wait for a handshake; the oldest gives way. CL is unreliable, so a short queue is honest.
-pub(crate) const WAITING_MAX: usize = 16;
+const WAITING_MAX: usize = 16;
 
-/// What each packet needs comes first, as in [`Link`](super::Link).
+/// What each packet needs lies together, as in [`Link`](super::Link): a cache line for both directions, one for what
+/// arrives, one for what leaves. The fourth has little in it that packets need.
 #[derive(Clone, PartialEq, Eq, Debug)]
-#[repr(C)]
+#[repr(C, align(64))]
 pub(crate) struct Peer {
-    pub(crate) session: Option<Session>,
-    pub(crate) addr: Addr,
-    /// Bytes a datagram to it may have.
-    pub(crate) largest: u16,
-    /// Packets of that size it may have under way to us.
-    pub(crate) credit: u16,
+    /// How often its slot in the table was used before.
+    pub(crate) generation: u8,
     /// Packets sent since it was last heard.
     pub(crate) unheard: u8,
     /// We asked for it; otherwise it called us and is forgotten when its handshake fails.
     pub(crate) dialed: bool,
     /// It is in the queue of peers that have packets to send.
     pub(crate) queued: bool,
-    /// Numbers our sessions with it, so that an old one is not taken for the present one.
-    pub(crate) epoch: u8,
+    /// Bytes a datagram to it may have.
+    pub(crate) largest: u16,
+    /// Packets of that size it may have under way to us.
+    pub(crate) credit: u16,
+    pub(crate) session: Option<Session>,
     pub(crate) rcl: Option<Box<Connection>>,
+    pub(crate) addr: Addr,
     pub(crate) mml: Option<Box<Channel>>,
     pub(crate) attempt: Option<Box<Attempt>>,
-    pub(crate) waiting: Ring<(Buf, Option<Ticket>)>,
+    /// Datagrams that wait for a session; `None` when there are none.
+    waiting: Option<Box<Waiting>>,
+    /// Numbers our sessions with it, so that an old one is not taken for the present one.
+    pub(crate) epoch: u8,
 }
+
+pub(crate) type Waiting = Ring<(Buf, Option<Ticket>)>;
 
 /// Keys and counters that both sides agreed on and proved.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -42,17 +51,23 @@ pub(crate) struct Peer {
 pub(crate) struct Session {
     /// The upper byte of the number under which the peer addresses us.
     pub(crate) epoch: u8,
+    /// The keys of the ring that `open` and `seal` come from.
+    open_key: u8,
+    seal_key: u8,
+    /// First four bytes of the peer's boot, as its packets carry them.
+    pub(crate) tag: u32,
     /// The number under which we address the peer.
     pub(crate) theirs: u32,
-    pub(crate) boot: Boot,
-    pub(crate) replay: Replay,
-    pub(crate) open: (u8, Cipher),
-    pub(crate) seal: (u8, Cipher),
+    /// The number of the next packet.
     pub(crate) counter: u64,
+    open: Cipher,
+    seal: Cipher,
+    pub(crate) replay: Replay,
+    pub(crate) boot: Boot,
+    pub(crate) group_floor: u64,
     pub(crate) identity: Identity,
     /// Our nonce and the peer's.
     pub(crate) nonces: (u64, u64),
-    pub(crate) group_floor: u64,
     /// Key and window of its group datagrams, once one came.
     pub(crate) group: Option<Box<(u8, Cipher, Replay)>>,
 }
@@ -70,21 +85,44 @@ pub(crate) struct Attempt {
 }
 
 impl Peer {
+    /// What a packet from it needs, what a packet to it needs, and where that goes to: bytes from the beginning.
+    pub(super) const TO_OPEN: Range<usize> = 0..offset_of!(Self, session) + offset_of!(Session, boot);
+    pub(super) const TO_SEAL: Range<usize> = 0..offset_of!(Self, session) + offset_of!(Session, replay);
+    pub(super) const TO_SEND: Range<usize> = offset_of!(Self, addr)..offset_of!(Self, addr) + size_of::<Addr>();
+
     pub(crate) fn new(addr: Addr, largest: u16, credit: u16, dialed: bool) -> Self {
         Self {
             addr,
             largest,
             credit,
             dialed,
+            generation: 0,
             unheard: u8::MAX,
             queued: false,
             session: None,
             attempt: None,
-            waiting: Ring::new(WAITING_MAX),
+            waiting: None,
             rcl: None,
             mml: None,
             epoch: 0,
         }
+    }
+
+    /// A datagram waits for a session; the oldest one gives way when there are too many.
+    pub(crate) fn wait(&mut self, packet: Buf, ticket: Option<Ticket>) -> Option<(Buf, Option<Ticket>)> {
+        self.waiting.get_or_insert_with(|| Box::new(Ring::new(WAITING_MAX))).push_evicting((packet, ticket))
+    }
+
+    /// True when a datagram waits for a session.
+    #[inline]
+    pub(crate) fn has_waiting(&self) -> bool {
+        self.waiting.is_some()
+    }
+
+    /// Hands out what waited, the oldest first.
+    pub(crate) fn take_waiting(&mut self) -> impl Iterator<Item = (Buf, Option<Ticket>)> + use<> {
+        let mut waiting = self.waiting.take();
+        std::iter::from_fn(move || waiting.as_mut()?.pop())
     }
 
     /// True when it called us and has not proved itself: all that anybody can make us keep.
@@ -116,7 +154,15 @@ impl Peer {
     }
 
     pub(crate) fn fingerprint(&self, print: &mut Fingerprint) {
-        print.add(&(self.addr, self.largest, self.dialed, self.queued, self.unheard, self.epoch, self.waiting.len()));
+        print.add(&(
+            self.addr,
+            self.largest,
+            self.dialed,
+            self.queued,
+            self.unheard,
+            self.epoch,
+            self.waiting.as_ref().map_or(0, |w| w.len()),
+        ));
         if let Some(session) = &self.session {
             session.fingerprint(print);
         }
@@ -138,29 +184,50 @@ impl Peer {
 }
 
 impl Session {
-    /// First four bytes of the peer's boot, as its packets carry them.
-    pub(crate) fn tag(&self) -> u32 {
-        tag(&self.boot)
+    /// What a handshake under `hello` led to, under the key of our ring that seals.
+    pub(crate) fn new(ring: &KeyRing, ours: &Boot, boot: Boot, epoch: u8, nonce: u64, hello: &Hello) -> Self {
+        let key = ring.sealing();
+        let (mine, their) = (nonce, hello.nonce);
+        let derive = |from, to, a, b| ring.data(key, from, to, a, b).expect("the sealing key is in the ring");
+        Self {
+            epoch,
+            open_key: key,
+            seal_key: key,
+            tag: tag(&boot),
+            theirs: hello.session,
+            counter: 0,
+            open: derive(&boot, ours, their, mine),
+            seal: derive(ours, &boot, mine, their),
+            replay: Replay::default(),
+            boot,
+            group_floor: hello.group_floor,
+            identity: hello.identity,
+            nonces: (mine, their),
+            group: None,
+        }
     }
 
     /// The cipher that opens a packet sealed with `key`; follows the peer when it moves to another key.
+    #[inline]
     pub(crate) fn opener(&mut self, key: u8, ring: &KeyRing, ours: &Boot) -> Option<&Cipher> {
-        if self.open.0 != key {
+        if self.open_key != key {
             let (mine, their) = self.nonces;
-            self.open = (key, ring.data(key, &self.boot, ours, their, mine)?);
+            self.open = ring.data(key, &self.boot, ours, their, mine)?;
+            self.open_key = key;
         }
-        Some(&self.open.1)
+        Some(&self.open)
     }
 
     /// The cipher that seals; follows our ring when it moves to another key.
+    #[inline]
     pub(crate) fn sealer(&mut self, ring: &KeyRing, ours: &Boot) -> (u8, &Cipher) {
         let key = ring.sealing();
-        if self.seal.0 != key {
+        if self.seal_key != key {
             let (mine, their) = self.nonces;
-            let cipher = ring.data(key, ours, &self.boot, mine, their).expect("the sealing key is in the ring");
-            self.seal = (key, cipher);
+            self.seal = ring.data(key, ours, &self.boot, mine, their).expect("the sealing key is in the ring");
+            self.seal_key = key;
         }
-        (self.seal.0, &self.seal.1)
+        (key, &self.seal)
     }
 
     /// Binds a reliable packet that we send to this session, or undoes it: its checksum is turned by what only this
@@ -182,11 +249,11 @@ impl Session {
         let key = ring.sealing();
         let present = "the sealing key is in the ring";
         let (mine, their) = self.nonces;
-        if gone.contains(&self.open.0) {
-            self.open = (key, ring.data(key, &self.boot, ours, their, mine).expect(present));
+        if gone.contains(&self.open_key) {
+            (self.open_key, self.open) = (key, ring.data(key, &self.boot, ours, their, mine).expect(present));
         }
-        if gone.contains(&self.seal.0) {
-            self.seal = (key, ring.data(key, ours, &self.boot, mine, their).expect(present));
+        if gone.contains(&self.seal_key) {
+            (self.seal_key, self.seal) = (key, ring.data(key, ours, &self.boot, mine, their).expect(present));
         }
         if let Some(group) = self.group.as_deref_mut().filter(|g| gone.contains(&g.0)) {
             (group.0, group.1) = (key, ring.group(key, &self.boot).expect(present));
@@ -196,8 +263,8 @@ impl Session {
     fn fingerprint(&self, print: &mut Fingerprint) {
         print.add(&(self.epoch, self.theirs, self.boot, self.identity, self.nonces, self.counter, self.group_floor));
         self.replay.hash(print);
-        self.seal.1.fingerprint(print);
-        self.open.1.fingerprint(print);
+        self.seal.fingerprint(print);
+        self.open.fingerprint(print);
     }
 }
 

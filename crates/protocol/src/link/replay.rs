@@ -10,8 +10,6 @@ const WORDS: usize = (WINDOW / 64) as usize;
 pub(crate) struct Replay {
     /// One more than the highest number seen; everything from here on is new.
     next: u64,
-    /// Nothing below is ever accepted.
-    floor: u64,
     /// Bit `n % 64` of word `n / 64 % WORDS` for each number `n` in the window.
     seen: [u64; WORDS],
 }
@@ -19,12 +17,13 @@ pub(crate) struct Replay {
 impl Replay {
     /// A window that takes nothing below `floor`.
     pub(crate) fn from(floor: u64) -> Self {
-        Self { next: floor, floor, seen: [0; WORDS] }
+        // As if all below had been seen.
+        Self { next: floor, seen: [u64::MAX; WORDS] }
     }
 
     /// True when `n` may be accepted. Changes nothing: the packet is not authentic yet.
     pub(crate) fn admits(&self, n: u64) -> bool {
-        n >= self.next || (n >= self.floor && n.saturating_add(WINDOW) >= self.next && !self.is_set(n))
+        n >= self.next || (n.saturating_add(WINDOW) >= self.next && !self.is_set(n))
     }
 
     /// Marks `n` as seen: only for authentic packets that were admitted.

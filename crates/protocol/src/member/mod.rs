@@ -111,6 +111,8 @@ pub enum Output<'a> {
         to: Addr,
         /// What it says. On real networks it is encoded, in very large simulated runs it travels as it is.
         message: &'a Arc<dyn Snapshot>,
+        /// For the engine of the other plane there: from a base zone up to the management zone, or down.
+        across: bool,
     },
     /// Hold an idle stream to this peer, and say when it breaks.
     Wire {
@@ -158,6 +160,11 @@ pub enum Event<'a> {
         key: &'a str,
         /// Its value; `None` when it was removed.
         value: Option<&'a [u8]>,
+    },
+    /// HI-3: the details of a zone that were asked for are there, or its guard does not know it.
+    Details {
+        /// The zone's name.
+        zone: &'a str,
     },
 }
 

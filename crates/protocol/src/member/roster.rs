@@ -217,6 +217,12 @@ impl Roster {
         self.own.as_ref().map_or(&[], |o| &o.ring)
     }
 
+    /// Everybody in the order of the ring, from its lowest place on.
+    pub fn in_order(&self) -> impl Iterator<Item = Slot> {
+        let (shared, own) = (self.shared.ring.iter().copied(), self.own_ring().iter().copied());
+        merge(shared, own, |&e| e).map(|e| Slot(e.1))
+    }
+
     /// ZN-4: everybody in the order of the ring, beginning behind `slot` and without it.
     pub fn behind(&self, slot: Slot) -> impl Iterator<Item = Slot> {
         let from = (self.place(slot), slot.0);

@@ -9,6 +9,9 @@
 //! ```
 
 mod route;
+mod start;
+
+pub use start::Start;
 
 use crate::link::status::Ticket;
 use crate::link::{self, Link};
@@ -17,8 +20,39 @@ use phalanx_core::buf::Attachment;
 use phalanx_core::{Addr, Buf, Code, Duration, Fingerprint, Instant, Machine, NodeId, Port, Sink};
 use route::{Errand, Heard};
 
-/// Where membership engines speak and listen.
-pub const MEMBERSHIP: Port = Port(1);
+/// HI-1: the two planes of a hierarchy. Each has an engine of its own, which speaks and listens at a port of its own.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub enum Plane {
+    /// The zone of a node.
+    Base,
+    /// The zone of the supervisors.
+    Management,
+}
+
+impl Plane {
+    const fn port(self) -> Port {
+        match self {
+            Self::Base => Port(1),
+            Self::Management => Port(2),
+        }
+    }
+
+    const fn of(port: Port) -> Option<Self> {
+        match port {
+            Port(1) => Some(Self::Base),
+            Port(2) => Some(Self::Management),
+            Port(_) => None,
+        }
+    }
+
+    const fn other(self) -> Self {
+        match self {
+            Self::Base => Self::Management,
+            Self::Management => Self::Base,
+        }
+    }
+}
+
 /// How long a link that nobody needs any more may take to come to rest.
 const PARTING: Duration = Duration::from_secs(3);
 
@@ -58,6 +92,14 @@ pub enum Input<'a> {
         /// With whom.
         addr: Addr,
     },
+}
+
+impl<'a> Input<'a> {
+    /// The platform received a packet; of a real network, where nothing travels by reference.
+    #[must_use]
+    pub const fn arrived(from: Addr, bytes: &'a mut [u8]) -> Self {
+        Self::Arrived { from, bytes, attached: None }
+    }
 }
 
 /// What a node asks of its driver.
@@ -103,7 +145,8 @@ impl<S: for<'a> Sink<Output<'a>>> Out for S {}
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Node<E> {
     link: Link,
-    engine: E,
+    engine: Option<E>,
+    management: Option<Box<E>>,
     /// The largest datagram that the platform carries to any peer.
     largest: u16,
     /// What the link handed on, for the engine; and what the engine wants sent. Both empty between calls.
@@ -117,7 +160,22 @@ impl<E: Engine> Node<E> {
     /// A node of a link and an engine. `largest` is the largest datagram that the platform carries.
     #[must_use]
     pub fn new(link: Link, engine: E, largest: u16) -> Self {
-        Self { link, engine, largest, heard: Vec::new(), errands: Vec::new(), parting: Vec::new() }
+        let (heard, errands, parting) = (Vec::new(), Vec::new(), Vec::new());
+        Self { link, engine: Some(engine), management: None, largest, heard, errands, parting }
+    }
+
+    /// A supervisor: a member of the management zone, and of no base zone.
+    #[must_use]
+    pub fn supervisor(link: Link, management: E, largest: u16) -> Self {
+        let (heard, errands, parting) = (Vec::new(), Vec::new(), Vec::new());
+        Self { link, engine: None, management: Some(Box::new(management)), largest, heard, errands, parting }
+    }
+
+    /// Makes a member of a base zone a supervisor, too.
+    #[must_use]
+    pub fn with_management(mut self, management: E) -> Self {
+        self.management = Some(Box::new(management));
+        self
     }
 
     /// The link, to be looked at.
@@ -131,10 +189,29 @@ impl<E: Engine> Node<E> {
         &mut self.link
     }
 
-    /// The engine, to be looked at.
+    /// The engine of the node's zone, to be looked at; at a mere supervisor that of the management zone.
+    ///
+    /// # Panics
+    /// Never: each node has an engine.
     #[must_use]
     pub fn engine(&self) -> &E {
-        &self.engine
+        self.engine.as_ref().or(self.management.as_deref()).expect("each node has an engine")
+    }
+
+    fn engine_mut(&mut self) -> (Plane, &mut E) {
+        match &mut self.engine {
+            Some(engine) => (Plane::Base, engine),
+            None => (Plane::Management, self.management.as_deref_mut().expect("each node has an engine")),
+        }
+    }
+
+    /// The engine of a plane, to be looked at.
+    #[must_use]
+    pub fn plane(&self, plane: Plane) -> Option<&E> {
+        match plane {
+            Plane::Base => self.engine.as_ref(),
+            Plane::Management => self.management.as_deref(),
+        }
     }
 
     /// AT-1: writes one of our own attributes.
@@ -142,12 +219,18 @@ impl<E: Engine> Node<E> {
     /// # Errors
     /// As [`Engine::set`].
     pub fn set(&mut self, now: Instant, key: &str, value: Option<&[u8]>) -> Result<(), Code> {
-        self.engine.set(now, key, value)
+        self.engine_mut().1.set(now, key, value)
     }
 
     /// Leaves the cluster in an orderly way.
     pub fn leave(&mut self, now: Instant, code: u8, out: &mut impl Out) {
-        self.engine.leave(now, code, &mut route::EngineOut { errands: &mut self.errands, out });
+        let Self { engine, management, errands, .. } = self;
+        if let Some(engine) = engine {
+            engine.leave(now, code, &mut route::EngineOut { plane: Plane::Base, errands, out });
+        }
+        if let Some(management) = management {
+            management.leave(now, code, &mut route::EngineOut { plane: Plane::Management, errands, out });
+        }
         self.run_errands(now, out);
     }
 }
@@ -166,8 +249,8 @@ impl<E: Engine> Machine for Node<E> {
             }
             Input::Completed { ticket, result } => self.tell_link(now, link::Input::Completed { ticket, result }, out),
             Input::Refused { addr, code } => self.tell_link(now, link::Input::Refused { addr, code }, out),
-            Input::Wired { addr } => self.tell_engine(now, crate::member::Input::Wired { addr }, out),
-            Input::Tripped { addr } => self.tell_engine(now, crate::member::Input::Tripped { addr }, out),
+            Input::Wired { addr } => self.tell_engines(now, || crate::member::Input::Wired { addr }, out),
+            Input::Tripped { addr } => self.tell_engines(now, || crate::member::Input::Tripped { addr }, out),
         }
         self.run_errands(now, out);
     }
@@ -176,10 +259,14 @@ impl<E: Engine> Machine for Node<E> {
     where
         S: for<'a> Sink<Output<'a>>,
     {
-        if self.engine.deadline() <= now {
-            self.engine.expire(now, &mut route::EngineOut { errands: &mut self.errands, out });
-            self.run_errands(now, out);
+        let Self { engine, management, errands, .. } = self;
+        if let Some(engine) = engine.as_mut().filter(|e| e.deadline() <= now) {
+            engine.expire(now, &mut route::EngineOut { plane: Plane::Base, errands, out });
         }
+        if let Some(management) = management.as_mut().filter(|e| e.deadline() <= now) {
+            management.expire(now, &mut route::EngineOut { plane: Plane::Management, errands, out });
+        }
+        self.run_errands(now, out);
         while let Some(i) = self.parting.iter().position(|p| p.0 <= now) {
             let (_, node) = self.parting.swap_remove(i);
             // It may be gone already.
@@ -194,12 +281,13 @@ impl<E: Engine> Machine for Node<E> {
 
     fn deadline(&self) -> Instant {
         let parting = self.parting.iter().map(|p| p.0).fold(Instant::NEVER, Instant::min);
-        self.link.deadline().min(self.engine.deadline()).min(parting)
+        let engines = self.engine.iter().chain(self.management.as_deref()).map(Machine::deadline);
+        engines.fold(self.link.deadline().min(parting), Instant::min)
     }
 
     fn fingerprint(&self, print: &mut Fingerprint) {
         self.link.fingerprint(print);
-        self.engine.fingerprint(print);
+        self.engine.iter().chain(self.management.as_deref()).for_each(|e| e.fingerprint(print));
         for &(at, node) in &self.parting {
             print.instant(at);
             print.add(&node);

@@ -1,6 +1,6 @@
 //! Who hears whom: what the link hands on goes to the machine that cares, and what machines decide goes to the link.
 
-use super::{MEMBERSHIP, Node, Out, Output, PARTING};
+use super::{Node, Out, Output, PARTING, Plane};
 use crate::link::{self, states};
 use crate::member::{self, Engine, Peer};
 use phalanx_core::{
@@ -11,8 +11,8 @@ use std::sync::Arc;
 /// Something the link said, kept until the link can be asked about its peer.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) enum Heard {
-    Datagram { from: NodeId, group: bool, bytes: Buf },
-    Message { from: NodeId, bytes: Owned },
+    Datagram { from: NodeId, to: Plane, group: bool, bytes: Buf },
+    Message { from: NodeId, to: Plane, bytes: Owned },
     Up { node: NodeId, identity: Identity, boot: Boot },
     Down { node: NodeId, code: Code },
     Refused { node: NodeId },
@@ -41,11 +41,14 @@ impl Eq for Letter {}
 /// Something the engine wants done.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) enum Errand {
-    Datagram { to: Addr, bytes: Buf },
-    Cast { group: Group, bytes: Buf },
-    Message { to: Addr, message: Letter },
+    Datagram { plane: Plane, to: Addr, bytes: Buf },
+    Cast { plane: Plane, group: Group, bytes: Buf },
+    Message { from: Plane, plane: Plane, to: Addr, message: Letter },
     Release { addr: Addr },
 }
+
+/// Errands for which room is kept between calls.
+const KEPT: usize = 4;
 
 /// The link's decisions.
 pub(super) struct LinkOut<'n, S> {
@@ -59,15 +62,18 @@ impl<'o, S: Out> Sink<link::Output<'o>> for LinkOut<'_, S> {
             link::Output::Transmit { to, packet, ticket, answer } => {
                 self.out.push(Output::Transmit { to, packet, ticket, answer });
             }
-            link::Output::Datagram { from, to: MEMBERSHIP, group, payload } => {
-                self.heard.push(Heard::Datagram { from: from.node, group, bytes: Buf::copy_of(payload) });
+            link::Output::Datagram { from, to, group, payload } => {
+                if let Some(to) = Plane::of(to) {
+                    self.heard.push(Heard::Datagram { from: from.node, to, group, bytes: Buf::copy_of(payload) });
+                }
             }
-            link::Output::Message { from, to: MEMBERSHIP, payload } => {
+            link::Output::Message { from, to, payload } => {
+                let Some(to) = Plane::of(to) else { return };
                 let bytes = match payload {
                     Payload::Bytes(bytes) => Owned::Bytes(Buf::copy_of(bytes)),
                     Payload::Snapshot(snapshot) => Owned::Snapshot(Letter(Arc::clone(snapshot))),
                 };
-                self.heard.push(Heard::Message { from: from.node, bytes });
+                self.heard.push(Heard::Message { from: from.node, to, bytes });
             }
             link::Output::Up { node, identity, boot } => {
                 self.out.push(Output::Reached(states::SESSION_UP));
@@ -80,9 +86,7 @@ impl<'o, S: Out> Sink<link::Output<'o>> for LinkOut<'_, S> {
             link::Output::Refused { node, .. } => self.heard.push(Heard::Refused { node }),
             link::Output::Closed { node } => self.heard.push(Heard::Closed { node }),
             // Nobody listens there yet.
-            link::Output::Datagram { .. }
-            | link::Output::Message { .. }
-            | link::Output::Managed { .. }
+            link::Output::Managed { .. }
             | link::Output::Writable { .. }
             | link::Output::Undelivered { .. }
             | link::Output::Gap { .. } => {}
@@ -92,6 +96,7 @@ impl<'o, S: Out> Sink<link::Output<'o>> for LinkOut<'_, S> {
 
 /// The engine's decisions.
 pub(super) struct EngineOut<'n, S> {
+    pub(super) plane: Plane,
     pub(super) errands: &'n mut Vec<Errand>,
     pub(super) out: &'n mut S,
 }
@@ -100,13 +105,15 @@ impl<'o, S: Out> Sink<member::Output<'o>> for EngineOut<'_, S> {
     fn push(&mut self, output: member::Output<'o>) {
         match output {
             member::Output::Datagram { to, bytes } => {
-                self.errands.push(Errand::Datagram { to, bytes: Buf::copy_of(bytes) });
+                self.errands.push(Errand::Datagram { plane: self.plane, to, bytes: Buf::copy_of(bytes) });
             }
             member::Output::Cast { group, bytes } => {
-                self.errands.push(Errand::Cast { group, bytes: Buf::copy_of(bytes) });
+                self.errands.push(Errand::Cast { plane: self.plane, group, bytes: Buf::copy_of(bytes) });
             }
-            member::Output::Message { to, message } => {
-                self.errands.push(Errand::Message { to, message: Letter(Arc::clone(message)) });
+            member::Output::Message { to, message, across } => {
+                let plane = if across { self.plane.other() } else { self.plane };
+                let message = Letter(Arc::clone(message));
+                self.errands.push(Errand::Message { from: self.plane, plane, to, message });
             }
             member::Output::Release { addr } => self.errands.push(Errand::Release { addr }),
             member::Output::Wire { to } => self.out.push(Output::Wire { to }),
@@ -123,8 +130,26 @@ impl<E: Engine> Node<E> {
         self.pass_on(now, out);
     }
 
-    pub(super) fn tell_engine(&mut self, now: Instant, input: member::Input<'_>, out: &mut impl Out) {
-        self.engine.handle(now, input, &mut EngineOut { errands: &mut self.errands, out });
+    /// Tells the engine of one plane, when there is one.
+    pub(super) fn tell_engine(&mut self, now: Instant, plane: Plane, input: member::Input<'_>, out: &mut impl Out) {
+        let engine = match plane {
+            Plane::Base => self.engine.as_mut(),
+            Plane::Management => self.management.as_deref_mut(),
+        };
+        if let Some(engine) = engine {
+            engine.handle(now, input, &mut EngineOut { plane, errands: &mut self.errands, out });
+        }
+    }
+
+    /// Tells the engines of both planes what concerns a peer as a whole.
+    pub(super) fn tell_engines(
+        &mut self,
+        now: Instant,
+        input: impl Fn() -> member::Input<'static>,
+        out: &mut impl Out,
+    ) {
+        self.tell_engine(now, Plane::Base, input(), out);
+        self.tell_engine(now, Plane::Management, input(), out);
     }
 
     /// What the link handed on goes to the engine.
@@ -136,38 +161,40 @@ impl<E: Engine> Node<E> {
         for heard in heard.drain(..) {
             self.on_heard(now, heard, out);
         }
-        self.heard = heard;
+        if heard.capacity() <= KEPT {
+            self.heard = heard;
+        }
     }
 
     fn on_heard(&mut self, now: Instant, heard: Heard, out: &mut impl Out) {
         use member::Input;
         match heard {
-            Heard::Datagram { from, group, bytes } => {
+            Heard::Datagram { from, to, group, bytes } => {
                 if let Some(from) = self.peer(from) {
-                    self.tell_engine(now, Input::Datagram { from, group, bytes: bytes.bytes() }, out);
+                    self.tell_engine(now, to, Input::Datagram { from, group, bytes: bytes.bytes() }, out);
                 }
             }
-            Heard::Message { from, bytes } => {
+            Heard::Message { from, to, bytes } => {
                 let Some(from) = self.peer(from) else { return };
                 let payload = match &bytes {
                     Owned::Bytes(bytes) => Payload::Bytes(bytes.bytes()),
                     Owned::Snapshot(letter) => Payload::Snapshot(&letter.0),
                 };
-                self.tell_engine(now, Input::Message { from, payload }, out);
+                self.tell_engine(now, to, Input::Message { from, payload }, out);
             }
             Heard::Up { node, identity, boot } => {
                 if let Some((addr, _)) = self.link.whereabouts(node) {
-                    self.tell_engine(now, Input::Up { peer: Peer { addr, identity, boot } }, out);
+                    self.tell_engines(now, || Input::Up { peer: Peer { addr, identity, boot } }, out);
                 }
             }
             Heard::Down { node, code } => {
                 if let Some((addr, _)) = self.link.whereabouts(node) {
-                    self.tell_engine(now, Input::Down { addr, code }, out);
+                    self.tell_engines(now, || Input::Down { addr, code }, out);
                 }
             }
             Heard::Refused { node } => {
                 if let Some((addr, _)) = self.link.whereabouts(node) {
-                    self.tell_engine(now, Input::Refused { addr }, out);
+                    self.tell_engines(now, || Input::Refused { addr }, out);
                 }
             }
             Heard::Closed { node } => self.on_closed(node),
@@ -198,7 +225,10 @@ impl<E: Engine> Node<E> {
                 self.run(now, errand, out);
             }
             if self.errands.is_empty() {
-                self.errands = errands;
+                // A burst's room is given back: a simulated cluster has a million of these lists.
+                if errands.capacity() <= KEPT {
+                    self.errands = errands;
+                }
                 return;
             }
         }
@@ -206,37 +236,37 @@ impl<E: Engine> Node<E> {
 
     fn run(&mut self, now: Instant, errand: Errand, out: &mut impl Out) {
         match errand {
-            Errand::Datagram { to, bytes } => {
+            Errand::Datagram { plane, to, bytes } => {
                 if let Ok(node) = self.reach(to) {
-                    let to = Endpoint { node, port: MEMBERSHIP };
+                    let to = Endpoint { node, port: plane.port() };
                     // Datagrams may be lost, and so may this one.
                     let _ = self.link.send(
                         now,
-                        MEMBERSHIP,
+                        plane.port(),
                         to,
                         bytes.bytes(),
                         &mut LinkOut { heard: &mut self.heard, out },
                     );
                 }
             }
-            Errand::Cast { group, bytes } => self.cast(group, &bytes, out),
-            Errand::Message { to, message } => {
+            Errand::Cast { plane, group, bytes } => self.cast(plane, group, &bytes, out),
+            Errand::Message { from, plane, to, message } => {
                 let sent = self.reach(to).and_then(|node| {
-                    let to = Endpoint { node, port: MEMBERSHIP };
-                    self.link.send_snapshot(now, MEMBERSHIP, to, &message.0)
+                    let to = Endpoint { node, port: plane.port() };
+                    self.link.send_snapshot(now, from.port(), to, &message.0)
                 });
                 if let Err(code) = sent {
-                    self.tell_engine(now, member::Input::Down { addr: to, code }, out);
+                    self.tell_engine(now, from, member::Input::Down { addr: to, code }, out);
                 }
             }
             Errand::Release { addr } => self.part_with(now, addr),
         }
     }
 
-    fn cast(&mut self, group: Group, bytes: &Buf, out: &mut impl Out) {
+    fn cast(&mut self, plane: Plane, group: Group, bytes: &Buf, out: &mut impl Out) {
         // As other datagrams.
         let mut out = LinkOut { heard: &mut self.heard, out };
-        let _ = self.link.send_group(MEMBERSHIP, group, MEMBERSHIP, bytes.bytes(), &mut out);
+        let _ = self.link.send_group(plane.port(), group, plane.port(), bytes.bytes(), &mut out);
     }
 
     /// The link's number for an address, which is needed from now on.

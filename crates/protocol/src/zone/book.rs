@@ -11,6 +11,7 @@
 //!   fire.
 
 use super::delta::Delta;
+use super::replicate::Change;
 use super::view::{Standing, View};
 use crate::member::{Event, Out, Output, Roster, Slot, Version, Why};
 use phalanx_core::{Duration, Fingerprint, Instant};
@@ -32,6 +33,8 @@ pub(super) struct Book {
     suspicions: BTreeMap<Slot, Vec<(Slot, Version)>>,
     /// What others have not heard from us yet.
     pub(super) delta: Delta,
+    /// Joins and leaves that those who keep something of each member have not heard of; nobody does while it is empty.
+    pub(super) changes: Vec<Change>,
     /// The highest version of ours that others hold against us, and that we have not outdone.
     pub(super) accused: Option<Version>,
     /// Somebody came back in the incarnation in which it was removed: perhaps a partition is over.
@@ -52,6 +55,7 @@ impl Book {
             history: BTreeMap::new(),
             suspicions: BTreeMap::new(),
             delta,
+            changes: Vec::new(),
             accused: None,
             returned: false,
             left: false,
@@ -78,6 +82,7 @@ impl Book {
                 self.view.set(p, Standing::In(v), roster);
                 self.history.remove(&p);
                 self.delta.alive(p);
+                self.changes.push(Change::Joined(p));
                 out.push(Output::Event(Event::Joined { member: p, version: v }));
                 true
             }
@@ -91,6 +96,7 @@ impl Book {
                 }
                 self.view.set(p, Standing::In(v), roster);
                 if known.incarnation != v.incarnation {
+                    self.changes.extend([Change::Left(p), Change::Joined(p)]);
                     out.push(Output::Event(Event::Left { member: p, version: known, why: Why::Replaced }));
                     out.push(Output::Event(Event::Joined { member: p, version: v }));
                 }
@@ -163,6 +169,9 @@ impl Book {
     }
 
     fn remove(&mut self, now: Instant, p: Slot, v: Version, roster: &Roster) {
+        if self.view.contains(p) {
+            self.changes.push(Change::Left(p));
+        }
         self.view.set(p, Standing::Gone(v), roster);
         self.suspicions.remove(&p);
         self.history.insert(p, now);
@@ -266,7 +275,7 @@ mod tests {
                 self.0.push(match event {
                     Event::Joined { member, version } => format!("+{} {version}", member.0),
                     Event::Left { member, version, why } => format!("-{} {version} {why:?}", member.0),
-                    Event::Attribute { .. } => "attribute".into(),
+                    Event::Attribute { .. } | Event::Details { .. } => "other".into(),
                 });
             }
         }

@@ -1,5 +1,6 @@
 //! Profiles: how a zone watches, gathers and connects.
 
+use super::attributes;
 use super::pace::Paces;
 use phalanx_core::Duration;
 
@@ -60,7 +61,7 @@ impl Config {
     pub const fn lan() -> Self {
         Self {
             successors: 2,
-            randoms: 4,
+            randoms: 3,
             threshold: 1,
             paces: Paces { lone: true, shortest: Duration::from_micros(500), brisk: 8, longest: ms(64) },
             beat: ms(1250),
@@ -74,7 +75,7 @@ impl Config {
             late: ms(100),
             mend: ms(20),
             connect: ms(1000),
-            discover_first: ms(20),
+            discover_first: ms(10),
             discover_last: Duration::from_secs(30),
             history_age: Duration::from_secs(600),
             history: 4096,
@@ -119,6 +120,14 @@ impl Config {
     #[must_use]
     pub const fn local() -> Self {
         Self { beat: ms(500), patience: ms(700), silent: ms(200), ..Self::lan() }
+    }
+}
+
+impl Config {
+    /// How attributes are replicated: at the pace of other news.
+    #[must_use]
+    pub(super) const fn attributes(&self) -> attributes::Config {
+        attributes::Config { paces: self.paces, patience: self.connect }
     }
 }
 

@@ -2,7 +2,7 @@
 //!
 //! ZN-3, 002 §3: a random target from (B \ View) ∪ H is asked for its whole view. Often at boot, ever more rarely later;
 //! never again when there is nobody to ask. Where we differ:
-//! - At boot the bootstrap set is asked again until an answer brings nothing new, though its members are in the view by
+//! - At boot the bootstrap set is asked again until an answer brings little that is new, though its members are in the view by
 //!   then: of many that start at once each would know the few that were asked before it, and all would link to the same.
 //! - A member that is alone asks at least once a second, for ever. In large zones each asks more rarely, so that a
 //!   removed member is not asked by thousands at once.
@@ -16,9 +16,11 @@ use phalanx_wire::zone::{LetterKind, flag};
 use std::collections::VecDeque;
 use std::sync::Arc;
 
+/// An answer that brings less than this part of the view brings nothing new.
+const LITTLE: usize = 16;
 /// After so many questions at boot a member looks for neighbours among those it knows.
 const ROUNDS: u32 = 4;
-/// Who asked us keeps its link for so long, should it become a neighbour.
+/// Who is no neighbour keeps its link for so long, should it become one.
 const CONTACT: Duration = Duration::from_secs(2);
 /// The longest wait of a member that is alone.
 const LONELY: Duration = Duration::from_secs(1);
@@ -34,7 +36,7 @@ pub(super) struct Discovery {
     me: Addr,
     at: Instant,
     wait: Duration,
-    /// Some answer brought nothing new, or enough were asked.
+    /// Some answer brought little that was new, or enough were asked.
     settled: bool,
     rounds: u32,
     /// Whom we asked last.
@@ -93,7 +95,7 @@ impl Discovery {
 }
 
 impl Zone {
-    /// Asks somebody, and lets go of those who asked us.
+    /// Asks somebody.
     pub(super) fn discover(&mut self, now: Instant, out: &mut impl Out) {
         while let Some(&Contact { until, addr, .. }) = self.discovery.contacts.front()
             && until <= now
@@ -198,6 +200,8 @@ impl Zone {
         }
         let found = self.parcel(LetterKind::Found, flags & flag::BOOT, true);
         self.send(from, found, out);
+        // The answer ends the conversation: a seed that thousands ask at once must not hold links to them all.
+        self.release(from, out);
     }
 
     /// Keeps a link for a while. The oldest gives way when there are too many.
@@ -221,7 +225,7 @@ impl Zone {
 
     /// Somebody who is no neighbour speaks to us, or we to it: its link is given up after a while. Both sides must, or one keeps it.
     pub(super) fn keep_stranger(&mut self, addr: Addr, out: &mut impl Out) {
-        if self.neighbours.at(addr).is_none() {
+        if self.neighbours.at(addr).is_none() && !self.is_colleague(addr) {
             self.keep_contact(self.now, addr, out);
         }
     }
@@ -248,15 +252,18 @@ impl Zone {
             self.discovery.asked = None;
             self.release(from, out);
         }
-        if !self.discovery.settled && self.book.view.len() == members_before {
+        // Seeds link at once: what one of them hears all of them shall know when they are asked again.
+        let seed = self.discovery.seeds.contains(&self.discovery.me);
+        let new = self.book.view.len() - members_before.min(self.book.view.len());
+        if !self.discovery.settled && (seed || new * LITTLE <= self.book.view.len()) {
             self.discovery.settled = true;
             self.mend_at = now;
         }
     }
 
-    /// Lets go of a link, unless it is a neighbour's.
+    /// Lets go of a link, unless it is a neighbour's, a guard's or a delegate's.
     pub(super) fn release(&mut self, addr: Addr, out: &mut impl Out) {
-        if self.neighbours.at(addr).is_none() {
+        if self.neighbours.at(addr).is_none() && !self.is_colleague(addr) {
             out.push(Output::Release { addr });
         }
     }

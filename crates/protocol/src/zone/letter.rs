@@ -5,7 +5,7 @@
 
 use super::delta::Mask;
 use super::view::View;
-use crate::member::{Roster, Slot, Version};
+use crate::member::{Card, Name, Roster, Slot, Version};
 use phalanx_core::Snapshot;
 use phalanx_wire::member::Member;
 use phalanx_wire::zone::{Leave, Letter, LetterKind, Suspicion};
@@ -33,6 +33,10 @@ pub(super) struct Parcel {
     pub(super) alive: Alive,
     pub(super) left: Vec<(Slot, Version, u8)>,
     pub(super) suspected: Vec<(Slot, Slot, Version)>,
+    /// A hash of the sender's view.
+    pub(super) fingerprint: Option<u64>,
+    /// HI-1: which zone it is about.
+    pub(super) zone: Option<Name>,
     encoded: OnceLock<Vec<u8>>,
 }
 
@@ -56,6 +60,8 @@ impl Parcel {
             alive,
             left: Vec::new(),
             suspected: Vec::new(),
+            fingerprint: None,
+            zone: None,
             encoded: OnceLock::new(),
         }
     }
@@ -84,6 +90,28 @@ impl Parcel {
         }
         let suspected = self.suspected.iter().filter_map(|&(r, s, v)| suspicion(r, s, v, &self.roster));
         Letter::put_suspected(suspected, out);
+        if let Some(fingerprint) = self.fingerprint {
+            Letter::put_fingerprint(fingerprint, out);
+        }
+        if let Some(zone) = &self.zone {
+            Letter::put_zone(zone.as_str(), out);
+        }
+    }
+
+    /// Everybody whom the letter says is there.
+    pub(super) fn members(&self) -> impl Iterator<Item = (Card, Version)> {
+        let named = |p: &Slot| match &self.alive {
+            Alive::Nobody => false,
+            Alive::These(mask) => mask.contains(*p),
+            Alive::All => true,
+        };
+        let all = self.view.members(&self.roster).filter(move |(p, _)| named(p));
+        all.filter_map(|(p, v)| Some((self.roster.card(p)?.clone(), v)))
+    }
+
+    /// The letter is written over another roster than the sender's, in which its slot is somebody else.
+    pub(super) fn conceal_sender(&mut self) {
+        self.sender = Slot(u32::MAX);
     }
 
     fn member(&self, p: Slot, v: Version) -> Option<Member<'_>> {
@@ -116,6 +144,8 @@ impl Snapshot for Parcel {
             + section(self.left.len() * Leave::LEN)
             + section(alive)
             + section(self.suspected.len() * Suspicion::LEN)
+            + section(self.fingerprint.map_or(0, |_| 8))
+            + section(self.zone.as_ref().map_or(0, |z| z.as_str().len()))
     }
 
     fn encode(&self, range: Range<usize>, out: &mut Vec<u8>) {

@@ -28,31 +28,40 @@
 //! | `neighbour` | what is kept of a neighbour |
 //! | `topology` | who becomes one |
 //! | `watch` | who is gone |
+//! | [`attributes`], `replicate` | what each member says of itself |
+//! | [`hierarchy`] | zones of a larger system |
 
+pub mod attributes;
 mod book;
 mod config;
 mod damping;
 mod delta;
 mod discovery;
+pub mod hierarchy;
 #[cfg(test)]
 mod hostile;
 mod letter;
 mod neighbour;
 pub mod pace;
 mod post;
+mod replicate;
 mod topology;
 mod view;
 mod watch;
 
 pub use config::Config;
+pub use replicate::MONITOR;
 
 use crate::member::{Card, Engine, Input, Out, Output, Roster, Slot, Version};
+use attributes::Attributes;
 use book::Book;
 use damping::Damping;
 use discovery::Discovery;
+use hierarchy::Office;
 use neighbour::Neighbours;
 use pace::Pace;
 use phalanx_core::{Addr, Code, Fingerprint, Instant, Machine, Rng, Sink};
+use replicate::Happening;
 use std::sync::Arc;
 use watch::Watch;
 
@@ -118,6 +127,8 @@ pub struct Zone {
     neighbours: Neighbours,
     discovery: Discovery,
     watch: Watch,
+    attributes: Attributes,
+    office: Office,
     damping: Damping,
     /// When to look for neighbours, and what the view looked like when we did.
     mend_at: Instant,
@@ -172,6 +183,8 @@ impl Zone {
             neighbours: Neighbours::default(),
             discovery: Discovery::new(now, seeds, card.addr),
             watch,
+            attributes: Attributes::new(me, config.attributes()),
+            office: Office::None,
             damping: Damping::new(),
             mend_at: Instant::NEVER,
             mended: 0,
@@ -227,6 +240,11 @@ impl Zone {
         for slot in gone {
             self.drop_neighbour(now, slot, out);
         }
+        let changes = std::mem::take(&mut self.book.changes);
+        for &change in &changes {
+            self.replicate(now, Happening::Changed(change), out);
+        }
+        self.settle_office(now, &changes, out);
         self.answer_accusation(now);
         let changed = self.book.view.full_digest() != self.mended;
         if changed && self.discovery.is_settled() && self.mend_at == Instant::NEVER {
@@ -240,12 +258,9 @@ impl Zone {
 
     fn rearm(&mut self) {
         let news = if self.neighbours.iter().next().is_some() { self.pace.due_at() } else { Instant::NEVER };
-        self.next_at = news
-            .min(self.mend_at)
-            .min(self.discovery.deadline())
-            .min(self.watch.deadline())
-            .min(self.doubts_deadline());
-        self.next_at = self.next_at.min(self.damping.deadline());
+        let own = [news, self.mend_at, self.discovery.deadline(), self.watch.deadline(), self.doubts_deadline()];
+        let others = self.attributes.deadline().min(self.office_deadline()).min(self.damping.deadline());
+        self.next_at = own.into_iter().fold(others, Instant::min);
     }
 
     /// Our driver called much too late: what we did not hear in the meantime says nothing about others.
@@ -306,6 +321,12 @@ impl Machine for Zone {
         if self.pace.due_at() <= now {
             self.send_news(now, out);
         }
+        if self.office_deadline() <= now {
+            self.expire_office(now, out);
+        }
+        if self.attributes.deadline() <= now {
+            self.replicate(now, Happening::Due, out);
+        }
         self.rearm();
     }
 
@@ -319,6 +340,12 @@ impl Machine for Zone {
         self.neighbours.fingerprint(print);
         self.discovery.fingerprint(print);
         self.watch.fingerprint(print);
+        self.attributes.fingerprint(print);
+        match &self.office {
+            Office::None => {}
+            Office::Delegate(delegate) => delegate.fingerprint(print),
+            Office::Supervisor(supervisor) => supervisor.fingerprint(print),
+        }
         self.damping.fingerprint(print);
         print.instant(self.mend_at);
         print.add(&(self.mended, self.refusals));
@@ -346,12 +373,17 @@ impl Engine for Zone {
         self.book.view.len()
     }
 
-    fn set(&mut self, _now: Instant, _key: &str, _value: Option<&[u8]>) -> Result<(), Code> {
-        Err(Code::NotInitialized)
+    fn set(&mut self, now: Instant, key: &str, value: Option<&[u8]>) -> Result<(), Code> {
+        if self.book.has_left() {
+            return Err(Code::NotInitialized);
+        }
+        self.attributes.set(now, key, value)?;
+        self.rearm();
+        Ok(())
     }
 
-    fn attribute(&self, _member: Slot, _key: &str) -> Option<&[u8]> {
-        None
+    fn attribute(&self, member: Slot, key: &str) -> Option<&[u8]> {
+        self.attributes.get(member, key)
     }
 
     fn leave(&mut self, now: Instant, code: u8, out: &mut impl Out) {

@@ -16,8 +16,10 @@ pub(super) struct Neighbour {
     pub(super) random: bool,
     /// Both sides have said so.
     pub(super) linked: bool,
-    /// Our whole view is with it, or on its way, in the present session.
+    /// In the present session we have spoken to it as a neighbour.
     pub(super) ours: bool,
+    /// Our view is with it, or on its way.
+    pub(super) viewed: bool,
     /// When we asked, or when it was linked.
     pub(super) since: Instant,
     /// A tripwire was asked for, or is up.
@@ -66,6 +68,7 @@ impl Neighbour {
             random: false,
             linked: false,
             ours: false,
+            viewed: false,
             since: now,
             wired: false,
             beats: 0,
@@ -100,6 +103,7 @@ impl Neighbour {
 
     pub(super) fn fingerprint(&self, print: &mut Fingerprint) {
         print.add(&(self.slot, self.addr, self.ahead, self.behind, self.random, self.linked, self.ours, self.wired));
+        print.add(&self.viewed);
         print.add(&(self.beats, self.echoed, self.heard, self.beaten, self.strays, self.differs, self.misses));
         print.add(&(self.round_trip, self.doubt.is_some()));
         print.instant(self.since);
@@ -145,6 +149,9 @@ impl Neighbours {
     /// The neighbour in `slot`, known or new.
     pub(super) fn enter(&mut self, now: Instant, slot: Slot, addr: Addr) -> &mut Neighbour {
         let at = self.0.binary_search_by_key(&slot, |n| n.slot).unwrap_or_else(|at| {
+            if self.0.len() == self.0.capacity() {
+                self.0.reserve_exact(2);
+            }
             self.0.insert(at, Neighbour::new(now, slot, addr));
             at
         });

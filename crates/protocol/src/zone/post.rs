@@ -5,14 +5,24 @@
 
 use super::Zone;
 use super::delta::Mask;
+use super::hierarchy::{Upward, is_upward};
 use super::letter::{Alive, Parcel};
+use super::replicate::{Happening, Written};
 use super::topology::SPARE_URGENT;
-use super::view::Standing;
+use super::view::{Standing, View};
 use crate::member::{Card, Name, Out, Output, Peer, Slot, Version};
 use phalanx_core::{Addr, Instant, Payload, Snapshot};
 use phalanx_wire::member::Member;
 use phalanx_wire::zone::{Letter, LetterKind, Note, flag};
 use std::sync::Arc;
+
+/// What a letter's reader must remember of the time before it was read.
+#[derive(Clone, Copy)]
+struct Before {
+    members: usize,
+    /// The sender's.
+    fingerprint: Option<u64>,
+}
 
 /// Up to so many named members are looked up one by one; beyond, pages are compared.
 const FEW: usize = 16;
@@ -32,12 +42,18 @@ impl Zone {
             },
             Payload::Snapshot(snapshot) => match snapshot.as_any().downcast_ref::<Parcel>() {
                 Some(parcel) => self.on_parcel(now, from, parcel, out),
-                None => self.counters.malformed += 1,
+                None => match snapshot.as_any().downcast_ref::<Written>() {
+                    Some(written) => self.on_message(now, from, Payload::Bytes(&written.0), out),
+                    None => self.counters.malformed += 1,
+                },
             },
         }
     }
 
     fn on_letter(&mut self, now: Instant, from: Peer, letter: &Letter<'_>, out: &mut impl Out) {
+        if is_upward(letter.kind) {
+            return self.on_upward(now, from, Upward::Letter(letter), out);
+        }
         let Some(sender) = letter.sender else {
             self.counters.malformed += 1;
             return;
@@ -47,7 +63,7 @@ impl Zone {
             return;
         }
         let Some((slot, version)) = self.enter(&sender) else { return };
-        let before = self.book.view.len();
+        let before = Before { members: self.book.view.len(), fingerprint: letter.fingerprint };
         // It was under way for long: what its sender thought of others then may be wrong.
         let late = self.book.view.of(slot, &self.roster).is_some_and(|known| version < known);
         let me = self.roster.card(self.book.me).map(|c| c.identity);
@@ -61,9 +77,14 @@ impl Zone {
             }
         }
         changed |= self.book.on_alive(slot, version, &self.roster, out);
+        // What a would-be neighbour did not name it lacks.
+        let mut theirs = View::default();
         for alive in letter.alive() {
             if let Some((p, v)) = self.enter(&alive) {
                 changed |= self.book.on_alive(p, v, &self.roster, out);
+                if letter.kind == LetterKind::Accept {
+                    theirs.set(p, Standing::In(v), &self.roster);
+                }
             }
         }
         for s in letter.suspected() {
@@ -75,15 +96,24 @@ impl Zone {
                 changed |= self.suspicion(now, r, s, v, out);
             }
         }
+        if letter.kind == LetterKind::Attributes {
+            self.replicate(now, Happening::Message(slot, letter.attributes), out);
+        }
         if letter.flags & flag::WHOLE != 0 {
             let theirs: Vec<Slot> = letter.alive().filter_map(|m| self.roster.find(&m.identity)).collect();
             self.compare(now, slot, theirs.into_iter(), out);
         }
         self.act_on(now, from, slot, (letter.kind, letter.flags), changed, before, out);
+        if letter.kind == LetterKind::Accept {
+            self.fill_in(from.addr, slot, &theirs, out);
+        }
     }
 
     /// A letter by reference, from a member that shares our roster.
     fn on_parcel(&mut self, now: Instant, from: Peer, parcel: &Parcel, out: &mut impl Out) {
+        if is_upward(parcel.kind) {
+            return self.on_upward(now, from, Upward::Parcel(parcel), out);
+        }
         let same = match (self.roster.shared(), parcel.roster.shared()) {
             (Some(ours), Some(theirs)) => Arc::ptr_eq(ours, theirs),
             _ => false,
@@ -98,7 +128,7 @@ impl Zone {
             self.counters.impostors += 1;
             return;
         }
-        let before = self.book.view.len();
+        let before = Before { members: self.book.view.len(), fingerprint: parcel.fingerprint };
         let late = self.book.view.of(parcel.sender, &self.roster).is_some_and(|known| parcel.version < known);
         let named = parcel.kind == LetterKind::Found && parcel.view.contains(self.book.me);
         self.answer_for_discovery(parcel.kind, parcel.flags, parcel.sender, named);
@@ -141,6 +171,9 @@ impl Zone {
             self.compare(now, parcel.sender, parcel.view.slots(), out);
         }
         self.act_on(now, from, parcel.sender, (parcel.kind, parcel.flags), changed, before, out);
+        if parcel.kind == LetterKind::Accept {
+            self.fill_in(from.addr, parcel.sender, &parcel.view, out);
+        }
     }
 
     /// The slot and version of a member that a letter names; `None` when there is no room for it.
@@ -243,7 +276,7 @@ impl Zone {
         sender: Slot,
         (kind, flags): (LetterKind, u16),
         changed: bool,
-        members_before: usize,
+        before: Before,
         out: &mut impl Out,
     ) {
         self.answer_accusation(now);
@@ -256,8 +289,8 @@ impl Zone {
         }
         match kind {
             LetterKind::Discover => self.on_discover(now, from.addr, flags, out),
-            LetterKind::Found => self.on_found(now, from.addr, sender, members_before, out),
-            LetterKind::Connect => self.on_connect(now, from.addr, sender, flags, out),
+            LetterKind::Found => self.on_found(now, from.addr, sender, before.members, out),
+            LetterKind::Connect => self.on_connect(now, from.addr, sender, (flags, before.fingerprint), out),
             LetterKind::Accept => self.on_accept(now, from.addr, sender, flags, out),
             LetterKind::Reject => self.on_reject(now, sender, out),
             LetterKind::Disconnect => self.on_disconnect(now, sender, flags, out),
@@ -265,11 +298,38 @@ impl Zone {
             LetterKind::Update if self.config.probes && !self.neighbours.contains(sender) => {
                 self.tell(sender, from.addr, true, out);
             }
-            LetterKind::Update | LetterKind::Attributes => {}
+            _ => {}
         }
-        if changed || kind != LetterKind::Update {
+        if changed || !matches!(kind, LetterKind::Update | LetterKind::Attributes) {
             self.settle(now, out);
         }
+    }
+
+    pub(super) fn member(&self, p: Slot, v: Version) -> Option<Member<'_>> {
+        let card = self.roster.card(p)?;
+        let name = card.name.as_str();
+        Some(Member { identity: card.identity, incarnation: v.incarnation, minor: v.minor, addr: card.addr, name })
+    }
+
+    /// ZN-7: whoever accepted us has sent its view, unless it was the same as ours: it gets of ours what it lacks. What
+    /// happened since we asked is in the news that it gets.
+    fn fill_in(&mut self, to: Addr, sender: Slot, theirs: &View, out: &mut impl Out) {
+        let Some(neighbour) = self.neighbours.of(sender) else { return };
+        if std::mem::replace(&mut neighbour.viewed, true) || theirs.len() == 0 {
+            return;
+        }
+        let mut lacking = Vec::new();
+        (0..self.book.view.pages()).for_each(|page| theirs.differing(&self.book.view, page, &mut lacking));
+        let mut mask = Mask::default();
+        lacking.into_iter().for_each(|slot| mask.insert(slot));
+        let suspected: Vec<_> = self.book.suspicions().collect();
+        if mask.len() == 0 && suspected.is_empty() {
+            return;
+        }
+        let me = (self.book.me, self.book.version());
+        let mut rest = Parcel::new(LetterKind::Update, 0, me, &self.roster, &self.book.view, Alive::These(mask));
+        rest.suspected = suspected;
+        self.send(to, rest, out);
     }
 
     /// A letter with the whole view and all suspicions, or with nothing but our own entry.
@@ -280,6 +340,9 @@ impl Zone {
         if whole {
             parcel.suspected = self.book.suspicions().collect();
         }
+        if matches!(kind, LetterKind::Connect | LetterKind::Accept) {
+            parcel.fingerprint = Some(self.book.view.full_digest());
+        }
         parcel
     }
 
@@ -289,11 +352,19 @@ impl Zone {
 
     fn send_all(&mut self, to: &[Addr], parcel: Parcel, out: &mut impl Out) {
         self.counters.letters += to.len() as u64;
-        let snapshot: Arc<dyn Snapshot> = Arc::new(parcel);
         for &to in to {
             self.keep_stranger(to, out);
-            out.push(Output::Message { to, message: &snapshot });
         }
+        post(to, parcel, false, out);
+    }
+
+    /// To the other plane.
+    pub(super) fn send_across(&self, to: Addr, parcel: Parcel, out: &mut impl Out) {
+        post(&[to], parcel, true, out);
+    }
+
+    pub(super) fn send_all_across(&self, to: &[Addr], parcel: Parcel, out: &mut impl Out) {
+        post(to, parcel, true, out);
     }
 
     /// Δ goes to all neighbours, those included who have not answered yet: they hold our base view, or will.
@@ -325,5 +396,13 @@ impl Zone {
         out.push(Output::Datagram { to, bytes: &bytes });
         bytes.clear();
         self.scratch = bytes;
+    }
+}
+
+/// Puts a letter together once, for all who get it.
+fn post(to: &[Addr], parcel: Parcel, across: bool, out: &mut impl Out) {
+    let snapshot: Arc<dyn Snapshot> = Arc::new(parcel);
+    for &to in to {
+        out.push(Output::Message { to, message: &snapshot, across });
     }
 }

@@ -6,6 +6,7 @@
 
 use super::Zone;
 use super::neighbour::Neighbour;
+use super::replicate::Happening;
 use crate::member::{Out, Output, Peer, Slot, Version};
 use phalanx_core::{Addr, Code, Instant};
 use phalanx_wire::zone::{LetterKind, flag};
@@ -35,7 +36,7 @@ impl Zone {
         let passed: Vec<Slot> =
             self.neighbours.iter().filter(|n| n.ahead && !wanted.contains(&n.slot)).map(|n| n.slot).collect();
         for slot in passed {
-            self.part(slot, flag::RING, out);
+            self.part(now, slot, flag::RING, out);
         }
         for slot in wanted {
             if self.neighbours.of(slot).is_none_or(|n| !n.ahead) {
@@ -82,12 +83,19 @@ impl Zone {
         if !neighbour.linked {
             neighbour.since = now;
         }
-        let whole = !std::mem::replace(&mut neighbour.ours, true);
-        let connect = self.parcel(LetterKind::Connect, flags, whole);
+        neighbour.ours = true;
+        let connect = self.parcel(LetterKind::Connect, flags, false);
         self.send(addr, connect, out);
     }
 
-    pub(super) fn on_connect(&mut self, now: Instant, from: Addr, sender: Slot, flags: u16, out: &mut impl Out) {
+    pub(super) fn on_connect(
+        &mut self,
+        now: Instant,
+        from: Addr,
+        sender: Slot,
+        (flags, fingerprint): (u16, Option<u64>),
+        out: &mut impl Out,
+    ) {
         if !self.book.view.contains(sender) {
             return;
         }
@@ -99,6 +107,8 @@ impl Zone {
             let reject = self.parcel(LetterKind::Reject, 0, false);
             return self.send(from, reject, out);
         }
+        // Our view goes to it, unless it is the same or with it already; what we lack follows.
+        let same = fingerprint == Some(self.book.view.full_digest());
         let neighbour = self.neighbours.enter(now, sender, from);
         neighbour.addr = from;
         if ring {
@@ -106,10 +116,15 @@ impl Zone {
         } else {
             neighbour.random = true;
         }
+        let new = !neighbour.linked;
         link(neighbour, now);
-        let whole = !std::mem::replace(&mut neighbour.ours, true);
+        neighbour.ours = true;
+        let whole = !std::mem::replace(&mut neighbour.viewed, true) && !same;
         let accept = self.parcel(LetterKind::Accept, flags & flag::RING, whole);
         self.send(from, accept, out);
+        if new {
+            self.replicate(now, Happening::Near(sender), out);
+        }
     }
 
     pub(super) fn on_accept(&mut self, now: Instant, from: Addr, sender: Slot, flags: u16, out: &mut impl Out) {
@@ -125,15 +140,12 @@ impl Zone {
             neighbour.random = !neighbour.ahead;
             self.mend_at = self.mend_at.min(now + self.config.mend);
         }
-        if !neighbour.linked {
+        let new = !neighbour.linked;
+        if new {
             neighbour.round_trip = now.since(neighbour.since);
             link(neighbour, now);
         }
-        if !std::mem::replace(&mut neighbour.ours, true) {
-            let view = self.parcel(LetterKind::Update, 0, true);
-            self.send(from, view, out);
-        }
-        let Some(neighbour) = self.neighbours.of(sender) else { return };
+        neighbour.ours = true;
         if neighbour.random {
             self.refusals = 0;
         }
@@ -141,6 +153,9 @@ impl Zone {
         if tripwires && !neighbour.wired {
             neighbour.wired = true;
             out.push(Output::Wire { to: neighbour.addr });
+        }
+        if new {
+            self.replicate(now, Happening::Near(sender), out);
         }
     }
 
@@ -159,7 +174,7 @@ impl Zone {
     }
 
     /// Tells a neighbour that we are neighbours no more, on the ring or by chance.
-    fn part(&mut self, slot: Slot, flags: u16, out: &mut impl Out) {
+    fn part(&mut self, now: Instant, slot: Slot, flags: u16, out: &mut impl Out) {
         let Some(neighbour) = self.neighbours.of(slot) else { return };
         if flags & flag::RING != 0 {
             neighbour.ahead = false;
@@ -173,6 +188,7 @@ impl Zone {
         if !wanted {
             // The other side closes the wire, when it has read this: a wire that breaks before would alarm it.
             self.neighbours.remove(slot);
+            self.replicate(now, Happening::Far(slot), out);
             out.push(Output::Release { addr });
         }
     }
@@ -213,6 +229,7 @@ impl Zone {
     /// Forgets a neighbour, with its tripwire and its link.
     pub(super) fn drop_neighbour(&mut self, now: Instant, slot: Slot, out: &mut impl Out) {
         let Some(neighbour) = self.neighbours.remove(slot) else { return };
+        self.replicate(now, Happening::Far(slot), out);
         if self.config.tripwires {
             out.push(Output::Unwire { to: neighbour.addr });
         }
@@ -238,14 +255,16 @@ impl Zone {
         let slot = neighbour.slot;
         neighbour.linked = false;
         neighbour.since = now;
+        self.replicate(now, Happening::Far(slot), out);
         self.resume(now, slot, out);
     }
 
     /// The link gave a peer up, or began a new session with it, or could not take a message.
     pub(super) fn on_down(&mut self, now: Instant, addr: Addr, code: Code, out: &mut impl Out) {
         self.discovery_failed(addr, out);
+        self.office_lost(now, addr, out);
         let Some(neighbour) = self.neighbours.at(addr) else { return };
-        neighbour.ours = false;
+        (neighbour.ours, neighbour.viewed) = (false, false);
         // A new session follows, and `on_up` with it.
         if code == Code::NotInitialized {
             return;

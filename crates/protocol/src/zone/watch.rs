@@ -406,6 +406,7 @@ impl Zone {
     }
 
     pub(super) fn on_tripped(&mut self, now: Instant, addr: Addr, out: &mut impl Out) {
+        self.office_lost(now, addr, out);
         let Some(neighbour) = self.neighbours.at(addr) else { return };
         neighbour.wired = false;
         let slot = neighbour.slot;
@@ -546,6 +547,7 @@ impl Zone {
         self.counters.suspected += 1;
         let (me, threshold) = (self.book.me, self.config.threshold);
         self.book.on_suspicion(now, me, slot, version, threshold, &self.roster, out);
+        self.alarm(slot, version, out);
         self.drop_neighbour(now, slot, out);
         self.settle(now, out);
     }

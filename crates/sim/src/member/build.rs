@@ -10,6 +10,7 @@ use phalanx_protocol::link::sign::Signer;
 use phalanx_protocol::link::{self, Link};
 use phalanx_protocol::member::{Card, Engine, Frozen, Name, Roster};
 use phalanx_protocol::node::Node;
+use phalanx_protocol::zone::hierarchy::Role;
 use phalanx_protocol::zone::{self, Zone};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -21,6 +22,8 @@ pub struct Options {
     pub zone: u32,
     /// The first so many members of a zone are everybody's bootstrap set.
     pub seeds: u32,
+    /// HI-1: so many of the nodes, the last ones, are supervisors of the zones that the others make.
+    pub supervisors: u32,
     /// The parameters of zones.
     pub profile: zone::Config,
     /// The links' limits.
@@ -38,6 +41,7 @@ impl Default for Options {
         Self {
             zone: u32::MAX,
             seeds: 8,
+            supervisors: 0,
             profile: zone::Config::lan(),
             link: link::Config::default(),
             by_reference: false,
@@ -55,6 +59,9 @@ pub(super) struct Shared {
     profile: Arc<zone::Config>,
     ring: Arc<KeyRing>,
     largest: u16,
+    /// Nodes in base zones; those behind are supervisors.
+    base: u32,
+    /// One for each base zone, then that of the management zone.
     rosters: Vec<Arc<Frozen>>,
     seeds: Vec<Arc<[Addr]>>,
     telling: AtomicBool,
@@ -63,6 +70,27 @@ pub(super) struct Shared {
 impl Shared {
     pub(super) fn is_telling(&self) -> bool {
         self.telling.load(Ordering::Relaxed)
+    }
+
+    /// The number of a node's zone; the management zone is the last.
+    fn zone_of(&self, node: u32) -> u32 {
+        if node < self.base { node / self.zone } else { self.rosters.len() as u32 - 1 }
+    }
+
+    fn is_supervisor(&self, node: u32) -> bool {
+        node >= self.base
+    }
+
+    fn role(&self, zone: u32) -> Role {
+        let management = self.rosters.len() as u32 - 1;
+        match self.seeds.get(management as usize) {
+            Some(supervisors) if !supervisors.is_empty() && zone < management => {
+                let zone = Name::new(&format!("z{zone}")).expect("a letter and digits");
+                Role::Base { zone, supervisors: Arc::clone(supervisors) }
+            }
+            Some(supervisors) if !supervisors.is_empty() => Role::Management,
+            _ => Role::Alone,
+        }
     }
 
     fn signer(&self, node: u32) -> Signer {
@@ -100,12 +128,12 @@ impl Telling {
 /// When setup makes no sense.
 pub fn build(setup: &Setup, options: &Options) -> Result<(Sim<Member<Zone>>, Telling), NetworkError> {
     build_with(setup, options, |shared, birth| {
-        let zone = birth.node / shared.zone;
+        let zone = shared.zone_of(birth.node);
         let roster = Roster::new(Arc::clone(&shared.rosters[zone as usize]), shared.profile.members);
         let rng = Rng::new(birth.rng.u64(), 1);
         let card = shared.card(birth.node);
         let seeds = &shared.seeds[zone as usize];
-        Zone::new(&shared.profile, roster, &card, birth.boot.into(), seeds, rng, birth.now)
+        Zone::new(&shared.profile, roster, &card, birth.boot.into(), seeds, rng, birth.now).with_role(shared.role(zone))
     })
 }
 
@@ -114,20 +142,22 @@ fn build_with<E: Engine + Send + 'static>(
     options: &Options,
     engine: impl Fn(&Shared, &mut Birth<'_>) -> E + Send + Sync + 'static,
 ) -> Result<(Sim<Member<E>>, Telling), NetworkError> {
-    let zone = options.zone.min(setup.nodes);
-    let zones = setup.nodes.div_ceil(zone.max(1));
-    let nodes = |z: u32| z * zone..((z + 1) * zone).min(setup.nodes);
+    let base = setup.nodes.saturating_sub(options.supervisors);
+    let zone = options.zone.min(base).max(1);
+    let zones = base.div_ceil(zone);
+    let nodes = |z: u32| if z < zones { z * zone..((z + 1) * zone).min(base) } else { base..setup.nodes };
     let mut config = options.link.clone();
     config.rcl.by_reference = options.by_reference;
     let shared = Arc::new(Shared {
         seed: setup.seed,
         zone,
+        base,
         config: Arc::new(config),
         profile: Arc::new(options.profile.clone()),
         ring: Arc::new(KeyRing::fake(1, setup.seed)),
         largest: options.largest,
-        rosters: (0..zones).map(|z| Arc::new(Frozen::new(nodes(z).map(|n| (card(setup.seed, n), 1))))).collect(),
-        seeds: (0..zones).map(|z| nodes(z).take(options.seeds as usize).map(Addr::Local).collect()).collect(),
+        rosters: (0..=zones).map(|z| Arc::new(Frozen::new(nodes(z).map(|n| (card(setup.seed, n), 1))))).collect(),
+        seeds: (0..=zones).map(|z| nodes(z).take(options.seeds as usize).map(Addr::Local).collect()).collect(),
         telling: AtomicBool::new(options.telling),
     });
     let telling = Telling(Arc::clone(&shared));
@@ -137,7 +167,12 @@ fn build_with<E: Engine + Send + 'static>(
         let (config, ring) = (Arc::clone(&shared.config), Arc::clone(&shared.ring));
         let link = Link::new(config, ring, shared.signer(birth.node), boot, birth.rng.u64());
         let engine = engine(&shared, &mut birth);
-        Member { node: Node::new(link, engine, shared.largest), shared: Arc::clone(&shared) }
+        let node = if shared.is_supervisor(birth.node) {
+            Node::supervisor(link, engine, shared.largest)
+        } else {
+            Node::new(link, engine, shared.largest)
+        };
+        Member { node, shared: Arc::clone(&shared) }
     })?;
     debug_assert_eq!(sim.now(), Instant::ZERO);
     Ok((sim, telling))

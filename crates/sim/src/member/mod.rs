@@ -17,8 +17,8 @@ pub mod recipes;
 pub mod sweep;
 mod watch;
 
-pub use build::{Options, build};
-pub use watch::{Boot, all_views_full, boot, last_known};
+pub use build::{Options, Telling, build};
+pub use watch::{Boot, all_views_full, boot, last_known, zones_known};
 
 use crate::process::{Ctx, Process, StreamEvent};
 use build::Shared;

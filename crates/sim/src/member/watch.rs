@@ -4,6 +4,7 @@ use super::{Member, Note};
 use crate::sim::Sim;
 use phalanx_core::{Duration, Instant};
 use phalanx_protocol::member::Engine;
+use phalanx_protocol::zone::Zone;
 
 /// How a cluster booted.
 #[derive(Clone, Copy, PartialEq, Debug)]
@@ -57,4 +58,9 @@ pub fn last_known<E: Engine + Send>(
         }
     }
     (first, last.filter(|_| know >= survivors), know)
+}
+
+/// HI-3: the zones that a supervisor knows of, and the members in all of them.
+pub fn zones_known(member: &Member<Zone>) -> (usize, u32) {
+    member.engine().census().fold((0, 0), |(zones, members), (_, zone)| (zones + 1, members + zone.members))
 }

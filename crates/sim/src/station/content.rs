@@ -64,13 +64,21 @@ const SEED: usize = 8;
 
 /// Appends a message of `length` bytes that begins with `seed`. Never asks for more room than that.
 pub(super) fn write(seed: u64, length: usize, out: &mut Vec<u8>) {
-    let (mut word, mut left) = (seed, length);
-    while left >= SEED {
-        out.extend_from_slice(&word.to_le_bytes());
+    let begin = out.len();
+    out.resize(begin + length, 0);
+    fill(seed, &mut out[begin..]);
+}
+
+/// Makes `message` one that begins with `seed`.
+#[inline]
+pub(super) fn fill(seed: u64, message: &mut [u8]) {
+    let mut word = seed;
+    let (words, tail) = message.as_chunks_mut();
+    for there in words {
+        *there = word.to_le_bytes();
         word = next(word);
-        left -= SEED;
     }
-    out.extend_from_slice(&word.to_le_bytes()[..left]);
+    tail.iter_mut().zip(word.to_le_bytes()).for_each(|(there, b)| *there = b);
 }
 
 /// The seed of a whole message, or as much of it as there is; `None` when a byte is not what the seed makes of it.

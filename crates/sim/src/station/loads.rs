@@ -4,8 +4,8 @@ use super::book::{Book, CLOSING, OPAQUE, ports};
 use super::content::{self, Bulk, Layer, Name};
 use super::group::Group;
 use super::note::Note;
-use super::outlet::Outlet;
-use super::workload::{Heartbeat, Managed, Reliable, millis};
+use super::outlet::{Outlet, Tickets};
+use super::workload::{BEAT_MAX, Heartbeat, Managed, Reliable, millis};
 use super::{Desk, Station};
 use crate::process::Ctx;
 use phalanx_core::{Addr, Buf, Code, Endpoint, Instant, NodeId, Snapshot};
@@ -25,6 +25,8 @@ pub(super) struct Loads {
     /// Whose reliable messages are held up, and until when.
     held: Option<(u32, Instant)>,
     group: Option<Group>,
+    /// CL-2: sends whose outcome is awaited.
+    pub(super) tickets: Option<Tickets>,
 }
 
 /// Something to ask of the link in consequence of what it said.
@@ -38,9 +40,9 @@ pub(super) enum Errand {
 }
 
 impl Loads {
-    pub(super) fn new(group: Option<Group>) -> Self {
+    pub(super) fn new(group: Option<Group>, tickets: Option<Tickets>) -> Self {
         let (reliable_at, managed_at) = (Instant::NEVER, Instant::NEVER);
-        Self { book: Book::default(), errands: Vec::new(), reliable_at, managed_at, held: None, group }
+        Self { book: Book::default(), errands: Vec::new(), reliable_at, managed_at, held: None, group, tickets }
     }
 
     pub(super) fn push(&mut self, errand: Errand) {
@@ -57,7 +59,8 @@ impl Loads {
 
     pub(super) fn deadline(&self) -> Instant {
         let at = self.reliable_at.min(self.managed_at).min(self.held.map_or(Instant::NEVER, |h| h.1));
-        self.group.as_ref().map_or(at, |g| at.min(g.deadline()))
+        let at = self.group.as_ref().map_or(at, |g| at.min(g.deadline()));
+        self.tickets.as_ref().map_or(at, |t| at.min(t.deadline()))
     }
 }
 
@@ -67,9 +70,11 @@ impl Station {
         let parts = self.shared.parts;
         if let Some(work) = parts.heartbeat {
             let each = work.neighbours.min(self.shared.nodes - 1);
+            // As many beat to us.
+            self.link.expect_peers(2 * each as usize);
             let peers: Vec<NodeId> =
                 (1..=each).filter_map(|n| self.meet((self.desk.me + n) % self.shared.nodes).ok()).collect();
-            self.desk.neighbours = peers.into_boxed_slice();
+            self.desk.set_neighbours(&peers);
             self.desk.beat_at = now + phalanx_core::Duration(net.rng().below(millis(work.interval_ms).0));
         }
         let checked = self.is_checked();
@@ -114,23 +119,24 @@ impl Station {
         let Some(work) = self.shared.parts.heartbeat else { return };
         self.desk.beat_at = now + millis(work.interval_ms);
         self.desk.beats = self.desk.beats.wrapping_add(1);
-        if self.desk.loads.is_some() || self.desk.tickets.is_some() {
+        if self.desk.loads.is_some() {
             self.look_at_tickets(now, net);
             return self.beat_by_name(now, &work, net);
         }
         // Nobody checks: one content serves all neighbours.
         let Desk { me, boot, beats: number, .. } = self.desk;
         let seed = Name { from: me, boot, to: me, layer: Layer::Datagram, generation: 0, number }.seed();
-        let mut bytes = Buf::new(0, work.bytes);
-        content::write(seed, work.bytes, bytes.vec_mut());
+        let mut room = [0; BEAT_MAX];
+        let message = &mut room[..work.bytes];
+        content::fill(seed, message);
         let Self { shared, link, desk } = self;
-        let neighbours = std::mem::take(&mut desk.neighbours);
-        for &node in &neighbours {
+        let mut place = 0;
+        while let Some(node) = desk.neighbour(place) {
+            place += 1;
             let to = Endpoint { node, port: phalanx_core::Port(0) };
             // Refused is as good as lost: the next beat comes.
-            let _ = link.send(now, to.port, to, bytes.bytes(), &mut Outlet { now, shared, desk, net });
+            let _ = link.send(now, to.port, to, message, &mut Outlet { now, shared, desk, net });
         }
-        desk.neighbours = neighbours;
     }
 
     /// As above, with each datagram named, and ticketed when the workload says so.
@@ -153,7 +159,7 @@ impl Station {
             let outlet = &mut Outlet { now, shared, desk, net };
             if work.tickets {
                 if let Ok(ticket) = link.send_buffer(now, from, to, buffer, outlet)
-                    && let Some(tickets) = &mut desk.tickets
+                    && let Some(tickets) = desk.tickets()
                 {
                     tickets.sent.push_back((now, ticket, node));
                 }

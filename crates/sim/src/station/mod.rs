@@ -63,37 +63,45 @@ use outlet::{Outlet, Tickets};
 use phalanx_core::{Addr, Boot, Buf, Code, Instant, Machine, NodeId};
 use phalanx_fault::{Call, Kind};
 use phalanx_protocol::link::{Input, Link};
+use std::mem::offset_of;
 use std::sync::Arc;
 
 /// Rounds of expiry in one call, as in the daemon: a link that always has more to send must let time go on.
 const ROUNDS: usize = 4;
 
 /// A node that runs the link.
-#[repr(C)]
+///
+/// Desk and shared part are one cache line, the beginning of the link is two.
+#[repr(C, align(64))]
 pub struct Station {
     desk: Desk,
     shared: Arc<Shared>,
     link: Link,
 }
 
+/// Neighbours that need no memory of their own.
+const NEAR: usize = 2;
+
 /// All of a station but its link, so that the link's decisions can change it.
 struct Desk {
     me: u32,
     /// Which start of the node.
     boot: u32,
+    beats: u32,
     /// Told to rest: nothing new is sent.
     resting: bool,
+    /// How many of `near` there are.
+    nears: u8,
     /// When the next heartbeat leaves.
     beat_at: Instant,
-    beats: u32,
     /// Datagrams heard.
     heard: u64,
-    /// The link's numbers for the neighbours that heartbeats go to.
-    neighbours: Box<[NodeId]>,
     /// What only workloads beyond bare heartbeats need: a million nodes that do no more shall fit.
     loads: Option<Box<Loads>>,
-    /// CL-2: sends whose outcome is awaited.
-    tickets: Option<Box<Tickets>>,
+    /// The link's numbers for the neighbours that heartbeats go to: the first ones, and the others.
+    near: [NodeId; NEAR],
+    #[allow(clippy::box_collection)] // Often none: one word for the cache line that the desk has.
+    far: Option<Box<Vec<NodeId>>>,
 }
 
 impl Station {
@@ -107,19 +115,20 @@ impl Station {
         let parts = &shared.parts;
         let loads = shared.needs_loads().then(|| {
             let group = parts.order.and_then(|work| Group::new(birth.node, shared.nodes, work, &birth));
-            Box::new(Loads::new(group))
+            let tickets = parts.heartbeat.is_some_and(|h| h.tickets).then(Tickets::default);
+            Box::new(Loads::new(group, tickets))
         });
-        let tickets = parts.heartbeat.is_some_and(|h| h.tickets).then(Box::default);
         let desk = Desk {
             me: birth.node,
             boot: birth.boot,
-            resting: false,
-            beat_at: Instant::NEVER,
             beats: 0,
+            resting: false,
+            nears: 0,
+            beat_at: Instant::NEVER,
             heard: 0,
-            neighbours: Box::default(),
             loads,
-            tickets,
+            near: [NodeId::default(); NEAR],
+            far: None,
         };
         Self { shared: Arc::clone(shared), link, desk }
     }
@@ -170,11 +179,14 @@ impl Station {
     #[inline]
     fn act(&mut self, now: Instant, net: &mut Ctx<'_, Self>) {
         for _ in 0..ROUNDS {
-            if self.desk.loads.as_ref().is_some_and(|l| l.has_errands()) {
-                self.run_errands(now, net);
-            }
-            if self.desk.tickets.is_some() {
-                self.settle_tickets(now, net);
+            if let Some(loads) = &self.desk.loads {
+                let (errands, tickets) = (loads.has_errands(), loads.tickets.is_some());
+                if errands {
+                    self.run_errands(now, net);
+                }
+                if tickets {
+                    self.settle_tickets(now, net);
+                }
             }
             if self.link.deadline() > now {
                 break;
@@ -185,9 +197,33 @@ impl Station {
     }
 }
 
+impl Desk {
+    /// Heartbeats go to these.
+    fn set_neighbours(&mut self, neighbours: &[NodeId]) {
+        let (near, far) = neighbours.split_at(neighbours.len().min(NEAR));
+        self.nears = near.len() as u8;
+        self.near[..near.len()].copy_from_slice(near);
+        self.far = (!far.is_empty()).then(|| Box::new(far.to_vec()));
+    }
+
+    /// The first neighbours.
+    #[inline]
+    fn nears(&self) -> &[NodeId] {
+        &self.near[..usize::from(self.nears)]
+    }
+
+    /// The neighbour at that place.
+    #[inline]
+    fn neighbour(&self, place: usize) -> Option<NodeId> {
+        let near = self.nears().get(place);
+        near.or_else(|| self.far.as_ref()?.get(place.checked_sub(NEAR)?)).copied()
+    }
+}
+
 impl Process for Station {
     type Command = Command;
     type Note = Note;
+    const HOT: usize = offset_of!(Self, link) + Link::HOT;
 
     fn start(&mut self, now: Instant, net: &mut Ctx<'_, Self>) {
         if self.is_checked() {
@@ -221,9 +257,6 @@ impl Process for Station {
         if let Some(loads) = &self.desk.loads {
             at = at.min(loads.deadline());
         }
-        if let Some(tickets) = &self.desk.tickets {
-            at = at.min(tickets.deadline());
-        }
         at
     }
 
@@ -231,7 +264,7 @@ impl Process for Station {
     fn foresee(&self, packet: Option<&Buf>) {
         match packet {
             Some(packet) => self.link.foresee(packet.bytes()),
-            None => self.desk.neighbours.iter().take(4).for_each(|&node| self.link.foresee_peer(node)),
+            None => self.desk.nears().iter().for_each(|&node| self.link.foresee_peer(node)),
         }
     }
 

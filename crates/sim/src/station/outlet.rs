@@ -183,7 +183,7 @@ impl Outlet<'_, '_> {
     }
 
     fn on_outcome(&mut self, ticket: Ticket, outcome: Outcome) {
-        let Some(tickets) = &mut self.desk.tickets else { return };
+        let Some(tickets) = self.desk.tickets() else { return };
         let result = match outcome {
             Outcome::Pass | Outcome::Drop => Ok(()),
             Outcome::Refuse(code) => Err(code),
@@ -199,11 +199,17 @@ impl Outlet<'_, '_> {
     }
 }
 
+impl Desk {
+    pub(super) fn tickets(&mut self) -> Option<&mut Tickets> {
+        self.loads.as_mut()?.tickets.as_mut()
+    }
+}
+
 impl Station {
     /// Tells the link what became of ticketed sends.
     pub(super) fn settle_tickets(&mut self, now: Instant, net: &mut Ctx<'_, Self>) {
         loop {
-            let Some(tickets) = &mut self.desk.tickets else { return };
+            let Some(tickets) = self.desk.tickets() else { return };
             if let Some(due) = tickets.failing.iter().position(|f| f.0 <= now) {
                 let (_, ticket, code) = tickets.failing.remove(due);
                 tickets.done.push((ticket, Err(code)));
@@ -216,7 +222,7 @@ impl Station {
     /// CL-2: a send that is long past must be settled, unless it still waits for a session with its peer.
     pub(super) fn look_at_tickets(&mut self, now: Instant, net: &mut Ctx<'_, Self>) {
         let Self { shared, link, desk } = self;
-        let Some(tickets) = &mut desk.tickets else { return };
+        let Some(tickets) = desk.tickets() else { return };
         while let Some(&(at, ticket, node)) = tickets.sent.front()
             && now.since(at) >= SETTLED
         {

@@ -33,6 +33,12 @@ fn all() -> [Workload; 5] {
     ]
 }
 
+/// A simulated cluster waits for memory more than for anything else.
+#[test]
+fn what_each_event_needs_of_a_station_is_three_cache_lines() {
+    assert_eq!((align_of::<Station>(), <Station as Process>::HOT), (64, 3 * 64));
+}
+
 #[test]
 fn each_workload_is_green_over_a_restart() {
     for workload in all() {

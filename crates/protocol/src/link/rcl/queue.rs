@@ -21,13 +21,22 @@ thread_local! {
 /// Appends `packet`, in borrowed room when the queue's own is full.
 #[inline]
 pub(super) fn push(queue: &mut VecDeque<Packet>, packet: Packet) {
-    if queue.len() == queue.capacity() && queue.len() >= KEPT {
-        borrow(queue);
+    if queue.len() == queue.capacity() {
+        grow(queue);
     }
     queue.push_back(packet);
 }
 
 #[cold]
+fn grow(queue: &mut VecDeque<Packet>) {
+    if queue.len() >= KEPT {
+        borrow(queue);
+    } else {
+        // From one on: most connections never have more under way.
+        queue.reserve_exact(queue.len().max(1));
+    }
+}
+
 fn borrow(queue: &mut VecDeque<Packet>) {
     POOL.with_borrow_mut(|pool| {
         if let Some(larger) = pool.iter_mut().find(|spare| spare.capacity() > queue.capacity()) {

@@ -1,0 +1,57 @@
+//! A member of a zone, ready to be driven: what most programs need to begin with.
+
+use super::Node;
+use crate::link::seal::KeyRing;
+use crate::link::sign::Signer;
+use crate::link::{self, Link};
+use crate::member::{Card, Name, Roster};
+use crate::zone::{Config, Zone};
+use phalanx_core::{Addr, Boot, Instant, Rng};
+use std::sync::Arc;
+
+/// What a member starts with.
+#[derive(Clone, Debug)]
+pub struct Start {
+    /// What people call it.
+    pub name: Name,
+    /// Where it listens, as others reach it.
+    pub addr: Addr,
+    /// The cluster's key: who does not have it is not heard.
+    pub key: [u8; 32],
+    /// Where other members may be.
+    pub seeds: Vec<Addr>,
+    /// This life of it: higher than any before. Seconds since 1970 do, when the clock is never set back.
+    pub incarnation: u64,
+    /// Fresh random bits: 32 bytes become its identity, the rest this start's boot and seed.
+    pub entropy: [u8; 64],
+    /// How it watches and speaks.
+    pub profile: Config,
+    /// The largest datagram that the network carries.
+    pub largest: u16,
+}
+
+impl Start {
+    /// A member with the default profile, without tripwires (a driver that holds streams switches them on), that knows
+    /// nobody yet, in its first life.
+    #[must_use]
+    pub const fn new(name: Name, addr: Addr, key: [u8; 32], entropy: [u8; 64]) -> Self {
+        let profile = Config { tripwires: false, ..Config::lan() };
+        Self { name, addr, key, seeds: Vec::new(), incarnation: 1, entropy, profile, largest: 1400 }
+    }
+
+    /// The node; nothing is sent before its first `expire`.
+    #[must_use]
+    pub fn node(&self, now: Instant) -> Node<Zone> {
+        let part = |at: usize| -> [u8; 16] { std::array::from_fn(|i| self.entropy[at + i]) };
+        let seed = u64::from_le_bytes(std::array::from_fn(|i| self.entropy[48 + i]));
+        let signer = Signer::generate(&std::array::from_fn(|i| self.entropy[i]));
+        let card = Card { identity: signer.identity(), addr: self.addr, name: self.name.clone() };
+        let ring = Arc::new(KeyRing::new(1, self.key));
+        let link = Link::new(Arc::new(link::Config::default()), ring, signer, Boot(part(32)), seed);
+        let profile = Arc::new(self.profile.clone());
+        let roster = Roster::new(Arc::default(), profile.members);
+        let seeds: Arc<[Addr]> = self.seeds.iter().copied().collect();
+        let zone = Zone::new(&profile, roster, &card, self.incarnation, &seeds, Rng::new(seed, 1), now);
+        Node::new(link, zone, self.largest)
+    }
+}

@@ -1,0 +1,83 @@
+//! A zone as its delegate tells it: all members, then what changes.
+
+use super::Upward;
+use crate::member::{Card, Frozen, Roster, Version};
+use crate::zone::letter::{Alive, Parcel};
+use crate::zone::view::{Standing, View};
+use phalanx_wire::zone::flag;
+use std::sync::Arc;
+
+/// Members of a zone that a supervisor keeps; more are not counted.
+const MEMBERS: usize = 65_536;
+
+/// Who is in another zone.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(super) struct Replica {
+    roster: Roster,
+    view: View,
+}
+
+impl Default for Replica {
+    fn default() -> Self {
+        Self { roster: Roster::new(Arc::new(Frozen::default()), MEMBERS), view: View::default() }
+    }
+}
+
+impl Replica {
+    pub(super) fn len(&self) -> usize {
+        self.view.len()
+    }
+
+    /// Takes a report. True when something changed.
+    pub(super) fn apply(&mut self, report: Upward<'_>) -> bool {
+        let before = self.clone();
+        if report.flags() & flag::BASE != 0 {
+            *self = Self::default();
+        }
+        match report {
+            Upward::Parcel(parcel) => self.apply_parcel(parcel),
+            Upward::Letter(letter) => {
+                for left in letter.left() {
+                    if let Some(slot) = self.roster.find(&left.identity) {
+                        let version = Version { incarnation: left.incarnation, minor: left.minor };
+                        self.view.set(slot, Standing::Gone(version), &self.roster);
+                    }
+                }
+                for (card, version) in report.alive() {
+                    if let Some(slot) = self.roster.enter(&card, version.incarnation) {
+                        self.view.set(slot, Standing::In(version), &self.roster);
+                    }
+                }
+            }
+        }
+        before.view != self.view
+    }
+
+    fn apply_parcel(&mut self, parcel: &Parcel) {
+        if matches!(parcel.alive, Alive::All) {
+            // By reference: the delegate's own pages.
+            (self.roster, self.view) = (parcel.roster.clone(), parcel.view.clone());
+            return;
+        }
+        let theirs = |s| parcel.roster.card(s);
+        for &(p, version, _) in &parcel.left {
+            if let Some(slot) = theirs(p).and_then(|c| self.roster.find(&c.identity)) {
+                self.view.set(slot, Standing::Gone(version), &self.roster);
+            }
+        }
+        for (card, version) in parcel.members() {
+            if let Some(slot) = self.roster.enter(&card, version.incarnation) {
+                self.view.set(slot, Standing::In(version), &self.roster);
+            }
+        }
+    }
+
+    pub(super) fn members(&self) -> impl Iterator<Item = (Card, Version)> {
+        self.view.members(&self.roster).filter_map(|(slot, version)| Some((self.roster.card(slot)?.clone(), version)))
+    }
+
+    /// A letter with all members, as ours.
+    pub(super) fn parts(&self) -> (&Roster, &View) {
+        (&self.roster, &self.view)
+    }
+}
