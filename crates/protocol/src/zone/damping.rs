@@ -6,7 +6,7 @@
 //! times as long. The paper has no such rule, nor does profile `paper`.
 
 use super::Zone;
-use crate::member::Out;
+use crate::member::{Engine, Out};
 use phalanx_core::{Duration, Fingerprint, Instant};
 use phalanx_wire::zone::Note;
 
@@ -81,7 +81,7 @@ impl Zone {
         if self.damping.speak_at > now {
             return;
         }
-        if self.hears_nobody(now) {
+        if self.hears_nobody(now) && self.len() > 1 {
             // Who speaks up and does not hear is removed again: better to wait until others answer.
             self.damping.speak_at = now + MEND;
             for _ in 0..self.config.helpers {

@@ -28,7 +28,7 @@ impl<'a> Sink<Output<'a>> for Said {
     fn push(&mut self, output: Output<'a>) {
         match output {
             Output::Message { to, message, .. } => self.letters.push((to, message.encoded_len())),
-            Output::Datagram { to, bytes } => self.notes.push((to, bytes.to_vec())),
+            Output::Datagram { to, bytes, .. } => self.notes.push((to, bytes.to_vec())),
             Output::Event(Event::Joined { member, .. }) => self.joined.push(member),
             Output::Event(Event::Left { member, why, .. }) => self.left.push((member, why)),
             _ => {}
@@ -187,7 +187,10 @@ fn refutations_are_bounded() {
     let (refuted, own) = (desk.zone.counters().refuted, desk.own());
     assert!(refuted <= 5 && own.minor <= 6, "{refuted} times, now {own}");
     // And it is there again when the liar has gone.
-    desk.wait(Duration::from_secs(200));
+    for nonce in 0..200 {
+        desk.wait(Duration::from_secs(1));
+        desk.note(VICTIM, Note::Probe { nonce });
+    }
     assert!(desk.own() > own || !desk.zone.tables().holds_back);
 }
 
@@ -199,7 +202,7 @@ fn a_flood_of_questions_gets_few_answers() {
         answered += desk.letter(LIAR, LetterKind::Discover, flag::BOOT, |_| {}).letters.len();
         desk.wait(Duration::from_micros(100));
     }
-    assert!(answered <= 11, "{answered} views in 100 ms");
+    assert!(answered <= 21, "{answered} views in 100 ms");
     assert!(desk.zone.counters().discoveries_refused > 900);
     for n in 0..10_000 {
         desk.letter(n + 100, LetterKind::Discover, flag::BOOT, |_| {});
@@ -260,5 +263,5 @@ fn floods_of_notes_are_bounded() {
 /// For a million nodes.
 #[test]
 fn a_member_is_small() {
-    assert!(size_of::<Zone>() <= 768, "{} bytes", size_of::<Zone>());
+    assert!(size_of::<Zone>() <= 896, "{} bytes", size_of::<Zone>());
 }

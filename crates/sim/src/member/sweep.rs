@@ -160,7 +160,9 @@ pub fn run(seed: u64, how: How) -> Report {
         plan(&mut sim, &mut rng, nodes);
     }
     sim.run_for(ROUGH);
-    sim.heal(rng.chance(0.5));
+    // Who starts while the whole bootstrap set is dead finds nobody: no protocol's fault.
+    let found = (0..seeds).any(|n| sim.process(n).is_some_and(|m| m.engine().version(m.engine().me()).is_some()));
+    sim.heal(rng.chance(0.5) || !found);
     let report = sim.settle(BOUND);
     if !report.is_green() {
         return report;
@@ -222,6 +224,25 @@ mod tests {
     #[test]
     fn so_do_those_of_the_paper() {
         sweep(0..SEEDS / 3, How { paper: true, most: 24, ..How::default() });
+    }
+
+    /// Each was red once, for another reason; all rerun whenever the zone changes.
+    ///
+    /// | seed | what was wrong |
+    /// |---|---|
+    /// | 1, 7, 34 | links of those who probe, or were rejected, were never given up |
+    /// | 3, 19 | one side took the other for a neighbour on the ring, which took it for a random one |
+    /// | 9, 164 | who missed a leave saw the one that left for ever |
+    /// | 36, 40 | nobody told a member that it was removed |
+    /// | 38 | Disconnect and Connect crossed, again and again |
+    /// | 42 | few opinions, all from behind the same cut; beats lost on one cable taken for a bad member |
+    /// | 64, 200 | who was refused by all asked on for ever |
+    /// | 126, 130 | after a new session only one of two relations was renewed |
+    /// | 686, 1360 | a tripped wire and one opinion sufficed |
+    #[test]
+    fn what_was_red_once_is_green() {
+        let seeds = [1, 3, 7, 9, 19, 34, 36, 38, 40, 42, 64, 126, 130, 164, 200, 686, 1360];
+        sweep(seeds.into_iter(), How::default());
     }
 
     /// As above, for an afternoon.
