@@ -209,7 +209,6 @@ impl AesKey {
 
 impl Cipher {
     /// Encrypts `data` in place and returns the tag. `counter` must never repeat under one cipher.
-    #[inline]
     pub(crate) fn seal(&self, counter: u64, header: &[u8], data: &mut [u8]) -> [u8; TAG] {
         match self {
             Self::Aes(aes) => {
@@ -232,7 +231,6 @@ impl Cipher {
     }
 
     /// Opens `sealed` (bytes and tag) in place; `None` when the tag does not fit, and then nothing is revealed.
-    #[inline]
     pub(crate) fn open<'a>(&self, counter: u64, header: &[u8], sealed: &'a mut [u8]) -> Option<&'a mut [u8]> {
         match self {
             Self::Aes(aes) => aes.key.open_in_place(nonce(counter), Aad::from(header), sealed).ok(),
