@@ -37,6 +37,8 @@ pub struct Host<P> {
     at: Instant,
     /// … unless we have slept since.
     slept: bool,
+    /// While somebody spins: polls in a row that found nothing, since the clock was read.
+    empty: Option<u8>,
 }
 
 /// A packet on its way from the link to the platform.
@@ -102,6 +104,10 @@ impl<'a, P: Platform> Sink<Output<'a>> for Outward<'_, P> {
     }
 }
 
+/// After so many polls that found nothing and did not look, one looks at the clock and at all that is due: less than a
+/// microsecond of spinning.
+const EMPTY_POLLS: u8 = 3;
+
 /// Calls that only send have nothing else to say.
 fn nothing(_: Output<'_>) {}
 
@@ -144,6 +150,7 @@ impl<P: Platform> Host<P> {
             refused: Vec::new(),
             at,
             slept: false,
+            empty: None,
         }
     }
 
@@ -249,9 +256,41 @@ impl<P: Platform> Host<P> {
     /// The platform itself failed.
     #[inline]
     pub fn poll(&mut self, each: &mut impl FnMut(Output<'_>)) -> Result<usize, Code> {
-        let now = self.now();
-        self.at = now;
-        self.slept = false;
+        (self.at, self.slept, self.empty) = (self.now(), false, None);
+        let count = self.take(each)?;
+        self.act(self.at, each);
+        Ok(count)
+    }
+
+    /// As [`Host::poll`], for a loop that does nothing but spin and answer: it looks at the clock, and at what is due,
+    /// only now and then, so that a packet is found sooner.
+    ///
+    /// # Errors
+    /// The platform itself failed.
+    #[inline]
+    pub fn spin(&mut self, each: &mut impl FnMut(Output<'_>)) -> Result<usize, Code> {
+        let empty = match self.empty {
+            Some(empty) if empty < EMPTY_POLLS => empty,
+            _ => {
+                let count = self.poll(each)?;
+                self.empty = Some(if count == 0 { 0 } else { EMPTY_POLLS });
+                return Ok(count);
+            }
+        };
+        let count = self.take(each)?;
+        if count == 0 {
+            self.empty = Some(empty + 1);
+            return Ok(0);
+        }
+        self.empty = Some(EMPTY_POLLS);
+        self.act(self.at, each);
+        Ok(count)
+    }
+
+    /// Hands the link what has arrived.
+    #[inline]
+    fn take(&mut self, each: &mut impl FnMut(Output<'_>)) -> Result<usize, Code> {
+        let now = self.at;
         let Self { platform, link, wire, outbox, reached, .. } = self;
         let mut sorter = Sorter { outbox, reached, each };
         let count = if wire.is_idle() {
@@ -268,14 +307,16 @@ impl<P: Platform> Host<P> {
         while let Some((addr, code)) = platform.trouble() {
             link.handle(now, Input::Refused { addr, code }, &mut sorter);
         }
-        self.act(now, each);
         Ok(count)
     }
 
     /// Sends what is to be sent, without receiving. For a sender that has more to do before it polls.
     pub fn flush(&mut self) {
         if self.link.has_packets() {
-            self.at = self.now();
+            // Who does not spin may have worked for long since it polled.
+            if self.empty.is_none() {
+                self.at = self.now();
+            }
             let at = self.at;
             outward!(&mut *self, |link, sink| link.transmit(at, sink));
         }

@@ -107,19 +107,20 @@ impl Ours {
     fn until_one(&mut self, mut each: impl FnMut(&[u8])) -> Result<(), Error> {
         let mut seen = false;
         loop {
+            let mut sort = |output: Output<'_>| match output {
+                Output::Datagram { to: PORT, payload, .. }
+                | Output::Message { to: PORT, payload: Payload::Bytes(payload), .. } => {
+                    seen = true;
+                    each(payload);
+                }
+                _ => {}
+            };
             if self.mode == Mode::SameCore {
                 self.host.wait(Instant::NEVER);
+                self.host.poll(&mut sort).map_err(refused)?;
+            } else {
+                self.host.spin(&mut sort).map_err(refused)?;
             }
-            self.host
-                .poll(&mut |output| match output {
-                    Output::Datagram { to: PORT, payload, .. }
-                    | Output::Message { to: PORT, payload: Payload::Bytes(payload), .. } => {
-                        seen = true;
-                        each(payload);
-                    }
-                    _ => {}
-                })
-                .map_err(refused)?;
             if seen {
                 return Ok(());
             }
