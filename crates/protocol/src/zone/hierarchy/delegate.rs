@@ -135,7 +135,7 @@ impl Zone {
         }
         if before != rank {
             let value = rank.map(|r| [b'0' + r]);
-            // The map of a member that has two attributes of ours has room for one of them.
+            // Refused when the member's own attributes fill its map: then suspicions come to it as to everybody.
             let _ = self.set(now, MONITOR, value.as_ref().map(|v| &v[..]));
         }
     }

@@ -180,6 +180,7 @@ impl Zone {
         match &self.office {
             Office::None => {}
             Office::Delegate(_) => self.settle_delegate(now, changes, out),
+            Office::Supervisor(_) if changes.is_empty() => {}
             Office::Supervisor(_) => self.settle_supervisor(now, out),
         }
     }

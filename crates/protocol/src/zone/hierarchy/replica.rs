@@ -28,9 +28,8 @@ impl Replica {
         self.view.len()
     }
 
-    /// Takes a report. True when something changed.
-    pub(super) fn apply(&mut self, report: Upward<'_>) -> bool {
-        let before = self.clone();
+    /// Takes a report.
+    pub(super) fn apply(&mut self, report: Upward<'_>) {
         if report.flags() & flag::BASE != 0 {
             *self = Self::default();
         }
@@ -50,7 +49,6 @@ impl Replica {
                 }
             }
         }
-        before.view != self.view
     }
 
     fn apply_parcel(&mut self, parcel: &Parcel) {

@@ -174,8 +174,9 @@ impl Zone {
         };
         guarded.published = value;
         let key = format!("{PREFIX}{zone}");
-        // A map holds at most so many zones; those beyond are in the census of their second guard.
-        let _ = self.set(now, &key, value.map(|v| v.encode()).as_ref().map(|v| &v[..]));
+        // A map holds so many keys and no more: zones beyond are missing from the census, and counted.
+        let told = self.set(now, &key, value.map(|v| v.encode()).as_ref().map(|v| &v[..]));
+        self.counters.crowded_out += u64::from(told.is_err());
     }
 
     /// Supervisors came or went: zones may have other guards now, and their delegates are told.
