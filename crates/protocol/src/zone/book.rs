@@ -20,6 +20,14 @@ use std::collections::BTreeMap;
 /// Reports kept about one suspect; more add nothing, because the threshold is lower.
 const REPORTS_MAX: usize = 16;
 
+/// How a member of the history was removed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+struct Removed {
+    at: Instant,
+    /// The exit code with which it departed; `None` when it failed.
+    departed: Option<u8>,
+}
+
 /// What a member knows of all others.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) struct Book {
@@ -28,7 +36,7 @@ pub(super) struct Book {
     version: Version,
     pub(super) view: View,
     /// ZN-2, H: when the members that the view says are gone were removed.
-    history: BTreeMap<Slot, Instant>,
+    history: BTreeMap<Slot, Removed>,
     /// S: the reports about members in the view.
     suspicions: BTreeMap<Slot, Vec<(Slot, Version)>>,
     /// What others have not heard from us yet.
@@ -121,13 +129,13 @@ impl Book {
         }
         match self.view.standing(p, roster) {
             Standing::In(known) if v >= known => {
-                self.remove(now, p, v, roster);
+                self.remove(now, p, v, Some(code), roster);
                 self.delta.leave(p, v, code);
                 out.push(Output::Event(Event::Left { member: p, version: v, why: Why::Departed(code) }));
                 true
             }
             Standing::Gone(removed) if v > removed => {
-                self.remove(now, p, v, roster);
+                self.remove(now, p, v, Some(code), roster);
                 self.delta.leave(p, v, code);
                 true
             }
@@ -162,19 +170,19 @@ impl Book {
         let enough = reports.len() >= threshold.min(self.view.len() - 1).max(1);
         self.delta.suspicion(r, s, v);
         if enough {
-            self.remove(now, s, v.max(known), roster);
+            self.remove(now, s, v.max(known), None, roster);
             out.push(Output::Event(Event::Left { member: s, version: v, why: Why::Failed }));
         }
         true
     }
 
-    fn remove(&mut self, now: Instant, p: Slot, v: Version, roster: &Roster) {
+    fn remove(&mut self, now: Instant, p: Slot, v: Version, departed: Option<u8>, roster: &Roster) {
         if self.view.contains(p) {
             self.changes.push(Change::Left(p));
         }
         self.view.set(p, Standing::Gone(v), roster);
         self.suspicions.remove(&p);
-        self.history.insert(p, now);
+        self.history.insert(p, Removed { at: now, departed });
         self.delta.not_alive(p);
     }
 
@@ -198,13 +206,21 @@ impl Book {
     pub(super) fn leave(&mut self, now: Instant, code: u8, roster: &Roster) {
         let v = self.version;
         self.left = true;
-        self.remove(now, self.me, v, roster);
+        self.remove(now, self.me, v, Some(code), roster);
         self.delta.leave(self.me, v, code);
     }
 
     /// All reports: they go to each new neighbour (ZN-7).
     pub(super) fn suspicions(&self) -> impl Iterator<Item = (Slot, Slot, Version)> {
         self.suspicions.iter().flat_map(|(&s, reports)| reports.iter().map(move |&(r, v)| (r, s, v)))
+    }
+
+    /// The leave of a member of the history that departed in order: its last version and its exit code.
+    pub(super) fn departed(&self, p: Slot, roster: &Roster) -> Option<(Slot, Version, u8)> {
+        match self.view.standing(p, roster) {
+            Standing::Gone(v) => Some((p, v, self.history.get(&p)?.departed?)),
+            Standing::In(_) | Standing::Unknown => None,
+        }
     }
 
     /// Members of the history, by slot.
@@ -222,7 +238,7 @@ impl Book {
         roster: &mut Roster,
         keep: impl Fn(Slot) -> bool,
     ) {
-        let mut old: Vec<(Instant, Slot)> = self.history.iter().map(|(&slot, &at)| (at, slot)).collect();
+        let mut old: Vec<(Instant, Slot)> = self.history.iter().map(|(&slot, removed)| (removed.at, slot)).collect();
         old.sort_unstable();
         let over = old.len().saturating_sub(bound);
         for (i, (at, slot)) in old.into_iter().enumerate() {
@@ -240,9 +256,9 @@ impl Book {
         for (slot, version) in self.view.members(roster) {
             print.add(&(slot, version));
         }
-        for (slot, &at) in &self.history {
-            print.add(slot);
-            print.instant(at);
+        for (slot, removed) in &self.history {
+            print.add(slot).add(&removed.departed);
+            print.instant(removed.at);
         }
         print.add(&self.suspicions);
         self.delta.fingerprint(print);

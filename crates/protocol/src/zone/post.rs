@@ -244,8 +244,8 @@ impl Zone {
         }
     }
 
-    /// A neighbour sent its whole view, because ours differ. Of those whom we have removed and it has not, some are
-    /// asked; of those whom it has not, some are asked to be our neighbours: who is gone is found out so.
+    /// A neighbour sent its whole view, because ours differ. Of those whom we have removed and it has not, the departed
+    /// are named to it and some others asked; of those whom it has not, some are asked to be our neighbours: who is gone is found out so.
     fn compare(&mut self, now: Instant, sender: Slot, theirs: impl Iterator<Item = Slot>, out: &mut impl Out) {
         let (mut named, mut removed) = (Mask::default(), Vec::new());
         for slot in theirs {
@@ -257,6 +257,14 @@ impl Zone {
         let absent =
             |zone: &Self, s| !named.contains(s) && s != sender && s != zone.book.me && !zone.neighbours.contains(s);
         let mut missing: Vec<Slot> = self.book.view.slots().filter(|&s| absent(self, s)).collect();
+        // Who departed in order answers nobody: its word is passed on.
+        let departed: Vec<_> = removed.iter().filter_map(|&s| self.book.departed(s, &self.roster)).collect();
+        removed.retain(|&s| departed.iter().all(|d| d.0 != s));
+        if let Some(to) = self.neighbours.of(sender).map(|n| n.addr).filter(|_| !departed.is_empty()) {
+            let mut leaves = self.parcel(LetterKind::Update, 0, false);
+            leaves.left = departed;
+            self.send(to, leaves, out);
+        }
         self.rng.shuffle(&mut removed);
         for slot in removed.into_iter().take(ASKED) {
             self.ask_removed(slot, out);

@@ -238,10 +238,11 @@ mod tests {
     /// | 42 | few opinions, all from behind the same cut; beats lost on one cable taken for a bad member |
     /// | 64, 200 | who was refused by all asked on for ever |
     /// | 126, 130 | after a new session only one of two relations was renewed |
+    /// | 242 | who missed a leave asked the one that left, which answers nobody, and those who knew did not say so |
     /// | 686, 1360 | a tripped wire and one opinion sufficed |
     #[test]
     fn what_was_red_once_is_green() {
-        let seeds = [1, 3, 7, 9, 19, 34, 36, 38, 40, 42, 64, 126, 130, 164, 200, 686, 1360];
+        let seeds = [1, 3, 7, 9, 19, 34, 36, 38, 40, 42, 64, 126, 130, 164, 200, 242, 686, 1360];
         sweep(seeds.into_iter(), How::default());
     }
 
