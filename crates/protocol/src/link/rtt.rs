@@ -14,11 +14,15 @@ const LONGEST_SAMPLE: Duration = Duration::from_millis(200);
 /// some 25 chances before patience ends, or the living are taken for dead.
 const LONGEST: Duration = Duration::from_millis(200);
 
+/// Half a megabyte in so short a round trip is 40 Gb/s.
+const NEAR: Duration = Duration::from_micros(100);
+
 /// Smoothed round trip and its variation, as RFC 6298 computes them.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub(crate) struct Rtt {
     smoothed: Duration,
     variation: Duration,
+    least: Duration,
 }
 
 impl Rtt {
@@ -29,12 +33,18 @@ impl Rtt {
         let most = if self.smoothed == Duration::ZERO { LONGEST_SAMPLE } else { (self.smoothed * 8).max(INITIAL) };
         let rtt = Duration(rtt.0.clamp(1, most.0));
         if self.smoothed == Duration::ZERO {
-            (self.smoothed, self.variation) = (rtt, rtt / 2);
+            (self.smoothed, self.variation, self.least) = (rtt, rtt / 2, rtt);
             return;
         }
         let error = Duration(self.smoothed.0.abs_diff(rtt.0));
         self.variation = (self.variation * 3 + error) / 4;
         self.smoothed = (self.smoothed * 7 + rtt) / 8;
+        self.least = self.least.min(rtt);
+    }
+
+    /// True when the peer is so near that half a window keeps any link busy; more would only wait in queues.
+    pub(crate) fn is_near(&self) -> bool {
+        self.least < NEAR
     }
 
     /// The smoothed round trip; zero before the first measurement.
