@@ -7,6 +7,7 @@
 //! it counts with its encoded length, and nobody encodes, copies or decodes it. [`Buf::materialize`] turns such
 //! a packet into the bytes it stands for; a fault that modifies bits does so first.
 
+use crate::fetch::{fetch, fetch_bytes};
 use std::any::Any;
 use std::cell::RefCell;
 use std::fmt;
@@ -95,6 +96,15 @@ impl Buf {
     #[inline]
     pub fn parts_mut(&mut self) -> (&mut [u8], Option<&Attachment>) {
         (&mut self.bytes[self.head..], self.attached.as_deref())
+    }
+
+    /// Asks the processor for its beginning and for what says what is attached.
+    #[inline]
+    pub fn fetch(&self) {
+        fetch_bytes(self.bytes());
+        if let Some(attached) = &self.attached {
+            fetch(&**attached);
+        }
     }
 
     /// Length on the wire, attached bytes included.

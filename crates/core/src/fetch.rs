@@ -8,12 +8,12 @@ use std::ops::Range;
 /// Bytes of a cache line.
 pub const LINE: usize = 64;
 /// Lines asked for at once: processors track about this many that are on their way.
-const LINES_MAX: usize = 9;
+const LINES_MAX: usize = 32;
 
 /// Asks the processor for `item`, at most its first few cache lines. Changes nothing but when it will be there.
 #[inline]
-pub fn fetch<T>(item: &T) {
-    fetch_lines(std::ptr::from_ref(item).cast(), size_of::<T>());
+pub fn fetch<T: ?Sized>(item: &T) {
+    fetch_lines(std::ptr::from_ref(item).cast(), size_of_val(item));
 }
 
 /// Asks the processor for a part of `item`, given in bytes from its beginning. Reads nothing, so a part behind a

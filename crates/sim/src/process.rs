@@ -24,6 +24,8 @@ pub trait Process: Send + Sized {
 
     /// Bytes at its beginning that nearly every call touches: the engine asks for them ahead of time.
     const HOT: usize = usize::MAX;
+    /// What a packet needs is so far from there that it must be asked for in two steps.
+    const DEEP: bool = false;
 
     /// The process begins.
     fn start(&mut self, now: Instant, net: &mut Ctx<'_, Self>);
@@ -38,6 +40,10 @@ pub trait Process: Send + Sized {
     /// ([`phalanx_core::fetch`]). Nothing else; it may never come.
     #[inline]
     fn foresee(&self, _packet: Option<&Buf>) {}
+
+    /// The same, sooner still, for what [`Process::foresee`] will look into; only asked for when [`Process::DEEP`].
+    #[inline]
+    fn foresee_far(&self, _packet: &Buf) {}
 
     /// Something happened to a stream with `peer`.
     fn stream(&mut self, _now: Instant, _peer: Addr, _event: StreamEvent, _net: &mut Ctx<'_, Self>) {}

@@ -13,13 +13,13 @@ use crate::queue::Event;
 use crate::sim::{Birth, Factory};
 use crate::stats::{Drop, HEADERS};
 use phalanx_core::buf::Attachment;
-use phalanx_core::fetch::fetch_bytes;
 use phalanx_core::rng::mix;
 use phalanx_core::{Addr, Buf, Instant, Rng};
 
 /// How many events ahead memory is asked for: a node, then its packet, then what its process will need.
 const NODE_AHEAD: usize = 5;
 const PACKET_AHEAD: usize = 3;
+const DEEP_AHEAD: usize = 2;
 const PROCESS_AHEAD: usize = 1;
 /// How often a process may expire at one and the same time before the engine calls it stuck.
 const SPINS: u16 = 10_000;
@@ -80,7 +80,13 @@ impl<P: Process> Shard<P> {
             node.fetch();
         }
         if let Some((_, Some(What::Packet(_, packet)))) = self.io.queue.ahead(PACKET_AHEAD) {
-            fetch_bytes(packet.bytes());
+            packet.fetch();
+        }
+        if P::DEEP
+            && let Some((to, Some(What::Packet(_, packet)))) = self.io.queue.ahead(DEEP_AHEAD)
+            && let Some(Node { process: Some(process), .. }) = self.nodes.get(to.wrapping_sub(first) as usize)
+        {
+            process.foresee_far(packet);
         }
         if let Some((to, Some(what))) = self.io.queue.ahead(PROCESS_AHEAD)
             && let Some(Node { process: Some(process), .. }) = self.nodes.get(to.wrapping_sub(first) as usize)

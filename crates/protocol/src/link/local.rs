@@ -6,6 +6,7 @@ use super::rcl::Connection;
 use super::sign::Signer;
 use super::status::{Status, Ticket};
 use super::{Config, LARGEST_DATAGRAM, Link, Output, SMALLEST_DATAGRAM, mml, rcl};
+use phalanx_core::fetch::fetch;
 use phalanx_core::{Addr, Boot, Code, Duration, Endpoint, Identity, Instant, NodeId, Port, Sink, Snapshot};
 use phalanx_wire::layer::Ports;
 use phalanx_wire::outer::{Short, TAG};
@@ -61,6 +62,17 @@ impl Link {
     pub fn foresee(&self, packet: &[u8]) {
         if let Ok(short) = Short::parse(packet) {
             self.peers.fetch_for_arrival((short.session & 0x00ff_ffff) as usize);
+        }
+    }
+
+    /// As [`Link::foresee`] a little later, when what that asked for is there: the connection behind it.
+    #[inline]
+    pub fn foresee_stream(&self, packet: &[u8]) {
+        if let Ok(short) = Short::parse(packet)
+            && let Some((_, peer)) = self.peers.at((short.session & 0x00ff_ffff) as usize)
+            && let Some(rcl) = &peer.rcl
+        {
+            fetch(&**rcl);
         }
     }
 

@@ -18,7 +18,7 @@ mod roster;
 mod version;
 
 pub use card::{Card, NAME_MAX, Name, NameError};
-pub use roster::{Frozen, Roster, Slot};
+pub use roster::{Frozen, Roster, Slot, Vitals};
 pub use version::Version;
 
 use phalanx_core::{Addr, Boot, Code, Group, Identity, Instant, Machine, Payload, Sink, Snapshot};

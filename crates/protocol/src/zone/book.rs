@@ -10,7 +10,7 @@
 //! - ⚠ The text says "exceeds Θ", line 22 says ≥ Θ. We follow the algorithm: with K_s = Θ the text's rule might never
 //!   fire.
 
-use super::delta::Delta;
+use super::delta::{Delta, Mask};
 use super::replicate::Change;
 use super::view::{Standing, View};
 use crate::member::{Event, Out, Output, Roster, Slot, Version, Why};
@@ -89,9 +89,7 @@ impl Book {
                 self.returned |= matches!(standing, Standing::Gone(gone) if gone.incarnation == v.incarnation);
                 self.view.set(p, Standing::In(v), roster);
                 self.history.remove(&p);
-                self.delta.alive(p);
-                self.changes.push(Change::Joined(p));
-                out.push(Output::Event(Event::Joined { member: p, version: v }));
+                self.joined(p, v, out);
                 true
             }
             Standing::In(known) if v > known => {
@@ -112,6 +110,33 @@ impl Book {
             }
             Standing::In(_) => false,
         }
+    }
+
+    /// Algorithm 1, line 1, for all of another view over the same shared roster, or those of `mask`.
+    pub(super) fn on_view(&mut self, theirs: &View, mask: Option<&Mask>, roster: &Roster, out: &mut impl Out) -> bool {
+        let (mut changed, mut found) = (false, Vec::new());
+        for page in 0..theirs.pages() {
+            self.view.differing(theirs, page, mask, &mut found);
+            if found.is_empty() && mask.is_some() {
+                continue;
+            }
+            for p in found.drain(..) {
+                if let Some(version) = self.view.join(p, theirs, roster) {
+                    self.joined(p, version, out);
+                    changed = true;
+                } else if let Some(v) = theirs.of(p, roster) {
+                    changed |= self.on_alive(p, v, roster, out);
+                }
+            }
+            self.view.share(theirs, page);
+        }
+        changed
+    }
+
+    fn joined(&mut self, p: Slot, version: Version, out: &mut impl Out) {
+        self.delta.alive(p);
+        self.changes.push(Change::Joined(p));
+        out.push(Output::Event(Event::Joined { member: p, version }));
     }
 
     /// Algorithm 1, line 10.

@@ -39,6 +39,11 @@ impl Mask {
         self.words.get(slot.at() / 64).is_some_and(|w| w >> (slot.at() % 64) & 1 == 1)
     }
 
+    /// Sixteen of them from `first` on, a multiple of that, a bit each.
+    pub(super) fn chunk(&self, first: usize) -> u16 {
+        self.words.get(first / 64).map_or(0, |w| (w >> (first % 64)) as u16)
+    }
+
     pub(super) fn len(&self) -> usize {
         self.count as usize
     }

@@ -145,11 +145,8 @@ impl Zone {
         if found.iter().all(Option::is_some) {
             return;
         }
-        for slot in self.book.view.slots() {
-            let addr = self.roster.card(slot).map(|c| c.addr);
-            if let Some(i) = seeds.iter().position(|&s| Some(s) == addr) {
-                found[i] = Some(slot);
-            }
+        for (found, &seed) in found.iter_mut().zip(seeds.iter()).filter(|(found, _)| found.is_none()) {
+            *found = self.roster.at(seed).filter(|&slot| self.book.view.contains(slot));
         }
     }
 

@@ -146,21 +146,8 @@ impl Zone {
                     }
                 }
             }
-            Alive::These(_) | Alive::All => {
-                let mut found = Vec::new();
-                for page in 0..parcel.view.pages() {
-                    self.book.view.differing(&parcel.view, page, &mut found);
-                    for p in found.drain(..) {
-                        if matches!(&parcel.alive, Alive::These(mask) if !mask.contains(p)) {
-                            continue;
-                        }
-                        if let Some(v) = parcel.view.of(p, &self.roster) {
-                            changed |= self.book.on_alive(p, v, &self.roster, out);
-                        }
-                    }
-                    self.book.view.share(&parcel.view, page);
-                }
-            }
+            Alive::These(mask) => changed |= self.book.on_view(&parcel.view, Some(mask), &self.roster, out),
+            Alive::All => changed |= self.book.on_view(&parcel.view, None, &self.roster, out),
         }
         for &(r, s, v) in &parcel.suspected {
             if !(late && r == parcel.sender) {
@@ -327,7 +314,7 @@ impl Zone {
             return;
         }
         let mut lacking = Vec::new();
-        (0..self.book.view.pages()).for_each(|page| theirs.differing(&self.book.view, page, &mut lacking));
+        (0..self.book.view.pages()).for_each(|page| theirs.differing(&self.book.view, page, None, &mut lacking));
         let mut mask = Mask::default();
         lacking.into_iter().for_each(|slot| mask.insert(slot));
         let suspected: Vec<_> = self.book.suspicions().collect();

@@ -7,14 +7,16 @@
 //! Pages are shared until somebody writes: a snapshot of 2048 members is eight references, and a member that takes over
 //! a neighbour's whole page holds it in common with it. A million simulated views of 2048 fit into memory so.
 
-use crate::member::{Roster, Slot, Version};
+use super::delta::Mask;
+use crate::member::{Roster, Slot, Version, Vitals};
 use phalanx_core::rng::mix;
-use phalanx_wire::member::Member;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 /// Members of a page.
 pub(super) const PAGE: usize = 256;
+/// Members that are compared at once.
+const CHUNK: usize = 16;
 /// The bit that says: removed.
 const GONE: u16 = 0x8000;
 /// In place of a minor: look among the exceptions.
@@ -104,20 +106,19 @@ impl View {
 
     /// Writes what is known of a member.
     pub(super) fn set(&mut self, slot: Slot, standing: Standing, roster: &Roster) {
-        let before = self.cell(slot);
+        let (before, vitals) = (self.cell(slot), roster.vitals(slot));
         if is_in(before) {
-            self.digest ^= trait_of(slot, self.version(slot, before, roster), roster);
+            self.digest ^= trait_of(&vitals, self.version(slot, before, roster));
         }
         if let Standing::In(version) = standing {
-            self.digest ^= trait_of(slot, version, roster);
+            self.digest ^= trait_of(&vitals, version);
         }
         let (version, gone) = match standing {
             Standing::Unknown => (None, 0),
             Standing::In(version) => (Some(version), 0),
             Standing::Gone(version) => (Some(version), GONE),
         };
-        let base = roster.incarnation(slot);
-        let small = |v: &Version| v.incarnation == base && (1..u32::from(ODD)).contains(&v.minor);
+        let small = |v: &Version| v.incarnation == vitals.incarnation && (1..u32::from(ODD)).contains(&v.minor);
         let cell = version.map_or(0, |v| gone | if small(&v) { v.minor as u16 } else { ODD });
         if cell & !GONE == ODD {
             self.odd.get_or_insert_default().insert(slot, version.unwrap_or_default());
@@ -131,11 +132,10 @@ impl View {
         }
         if cell != before {
             if is_in(cell) != is_in(before) {
-                let length = roster.card(slot).map_or(0, |c| Member::length(&c.addr, c.name.as_str())) as u32;
                 if is_in(cell) {
-                    (self.members, self.bytes) = (self.members + 1, self.bytes + length);
+                    (self.members, self.bytes) = (self.members + 1, self.bytes + vitals.length);
                 } else {
-                    (self.members, self.bytes) = (self.members - 1, self.bytes - length);
+                    (self.members, self.bytes) = (self.members - 1, self.bytes.saturating_sub(vitals.length));
                 }
             }
             self.page_mut(slot.at() / PAGE)[slot.at() % PAGE] = cell;
@@ -162,9 +162,26 @@ impl View {
         self.slots().map(|slot| (slot, self.version(slot, self.cell(slot), roster)))
     }
 
+    /// Takes a member that another view over the same shared roster has, when nothing was known of it here and its version
+    /// is nothing odd. That is nearly every word of a boot. Otherwise nothing is done.
+    #[inline]
+    pub(super) fn join(&mut self, slot: Slot, other: &Self, roster: &Roster) -> Option<Version> {
+        let cell = other.cell(slot);
+        if !is_in(cell) || cell == ODD || self.cell(slot) != 0 {
+            return None;
+        }
+        let vitals = roster.vitals(slot);
+        let version = Version { incarnation: vitals.incarnation, minor: cell.into() };
+        self.digest ^= trait_of(&vitals, version);
+        (self.members, self.bytes) = (self.members + 1, self.bytes + vitals.length);
+        self.page_mut(slot.at() / PAGE)[slot.at() % PAGE] = cell;
+        Some(version)
+    }
+
     /// Slots of another view that is over the same shared roster, in which it says something else than this one: that a
-    /// member is there, in a version that may be newer. Equal pages are passed over as a whole.
-    pub(super) fn differing(&self, other: &Self, page: usize, found: &mut Vec<Slot>) {
+    /// member is there, in a version that may be newer. Only those of `mask`, when there is one. Equal pages are passed over
+    /// as a whole.
+    pub(super) fn differing(&self, other: &Self, page: usize, mask: Option<&Mask>, found: &mut Vec<Slot>) {
         let Some(theirs) = other.pages.get(page) else { return };
         let ours = self.pages.get(page);
         if ours.is_some_and(|ours| Arc::ptr_eq(ours, theirs)) && self.odd.is_none() && other.odd.is_none() {
@@ -172,14 +189,16 @@ impl View {
         }
         let empty = &[0; PAGE];
         let ours = ours.map_or(empty, |p| &**p);
-        for (i, (ours, theirs)) in ours.as_chunks::<16>().0.iter().zip(theirs.as_chunks::<16>().0).enumerate() {
+        for (i, (ours, theirs)) in ours.as_chunks::<CHUNK>().0.iter().zip(theirs.as_chunks::<CHUNK>().0).enumerate() {
+            let first = page * PAGE + i * CHUNK;
+            let named = mask.map_or(u16::MAX, |m| m.chunk(first));
             // Most chunks are equal: one comparison of 32 bytes.
-            if ours == theirs && !theirs.contains(&ODD) {
+            if named == 0 || (ours == theirs && !theirs.contains(&ODD)) {
                 continue;
             }
             for (j, (&a, &b)) in ours.iter().zip(theirs).enumerate() {
-                if is_in(b) && (a != b || b == ODD) {
-                    found.push(Slot((page * PAGE + i * 16 + j) as u32));
+                if is_in(b) && (a != b || b == ODD) && named >> j & 1 == 1 {
+                    found.push(Slot((first + j) as u32));
                 }
             }
         }
@@ -202,8 +221,8 @@ impl View {
 }
 
 /// What a member adds to the digest of a view.
-fn trait_of(slot: Slot, version: Version, roster: &Roster) -> u64 {
-    mix(roster.place(slot) ^ mix(version.incarnation ^ u64::from(version.minor) << 40))
+fn trait_of(vitals: &Vitals, version: Version) -> u64 {
+    mix(vitals.place ^ mix(version.incarnation ^ u64::from(version.minor) << 40))
 }
 
 fn is_in(cell: u16) -> bool {
@@ -267,7 +286,7 @@ mod tests {
             ours.iter().for_each(|&(s, to)| a.set(Slot(s), to, &roster));
             theirs.iter().for_each(|&(s, to)| b.set(Slot(s), to, &roster));
             let mut found = Vec::new();
-            (0..b.pages()).for_each(|p| a.differing(&b, p, &mut found));
+            (0..b.pages()).for_each(|p| a.differing(&b, p, None, &mut found));
             for (slot, version) in b.members(&roster) {
                 let same = a.standing(slot, &roster) == Standing::In(version);
                 prop_assert!(same || found.contains(&slot), "{:?}", slot);

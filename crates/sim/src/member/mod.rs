@@ -22,6 +22,7 @@ pub use watch::{Boot, all_views_full, boot, last_known, zones_known};
 
 use crate::process::{Ctx, Process, StreamEvent};
 use build::Shared;
+use phalanx_core::fetch::fetch;
 use phalanx_core::{Addr, Buf, Code, Instant, Machine, Sink};
 use phalanx_fault::Rule;
 use phalanx_protocol::member::{Engine, Event, Slot, Version, Why};
@@ -168,6 +169,8 @@ impl<E: Engine + Send> Process for Member<E> {
     type Command = Command;
     type Note = Note;
 
+    const DEEP: bool = true;
+
     fn start(&mut self, now: Instant, net: &mut Ctx<'_, Self>) {
         if self.shared.is_telling() {
             let own = self.engine().version(self.engine().me());
@@ -183,6 +186,21 @@ impl<E: Engine + Send> Process for Member<E> {
 
     fn expire(&mut self, now: Instant, net: &mut Ctx<'_, Self>) {
         self.act(now, Vec::new(), net);
+    }
+
+    #[inline]
+    fn foresee_far(&self, packet: &Buf) {
+        self.node.link().foresee(packet.bytes());
+        if let Some(a) = packet.attached() {
+            fetch(&*a.snapshot);
+        }
+    }
+
+    #[inline]
+    fn foresee(&self, packet: Option<&Buf>) {
+        if let Some(packet) = packet {
+            self.node.link().foresee_stream(packet.bytes());
+        }
     }
 
     fn deadline(&self) -> Instant {
