@@ -23,8 +23,13 @@ pub(crate) struct Child {
 impl Child {
     /// Starts `phalanx-lab child ROLE ARGS…`.
     pub(crate) fn start(role: &str, args: &[String]) -> Result<Self, Error> {
+        Self::start_in(role, args, &[])
+    }
+
+    /// The same, with these variables in its environment.
+    pub(crate) fn start_in(role: &str, args: &[String], variables: &[(&str, &str)]) -> Result<Self, Error> {
         let mut command = Command::new(std::env::current_exe()?);
-        command.arg("child").arg(role).args(args);
+        command.arg("child").arg(role).args(args).envs(variables.iter().copied());
         Self::spawn(role, command)
     }
 
