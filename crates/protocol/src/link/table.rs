@@ -50,7 +50,7 @@ impl Table {
             }
             _ if self.entries.len() < bound => {
                 if self.entries.len() == self.entries.capacity() {
-                    self.entries.reserve_exact((self.entries.len() / 4).max(2));
+                    self.entries.reserve_exact((self.entries.len() / 4).max(4));
                 }
                 peer.generation = 0;
                 self.entries.push(Entry::Taken(peer));
