@@ -1,7 +1,8 @@
 //! The protocol machines of Phalanx, a folder each. Only `node` knows its siblings; `member` holds the words that all
-//! membership engines share.
+//! membership engines share, and `directory` finds services through any of them.
 
 pub mod baselines;
+pub mod directory;
 pub mod link;
 pub mod member;
 pub mod node;

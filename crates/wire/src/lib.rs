@@ -17,6 +17,7 @@
 //! | [`member`] | a member of a cluster, as engines write it |
 //! | [`zone`] | zone membership: letters and notes |
 //! | [`attribute`] | replication of attributes: digests, requests, pieces of maps |
+//! | [`service`] | a service, as an attribute tells of it |
 //! | [`baseline`] | the baselines' heartbeats, introductions and gossip |
 
 pub mod attribute;
@@ -28,6 +29,7 @@ pub mod member;
 pub mod mml;
 pub mod outer;
 pub mod rcl;
+pub mod service;
 pub mod zone;
 
 /// Why bytes were not accepted. Counted by the link; never answered.

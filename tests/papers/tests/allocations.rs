@@ -299,3 +299,26 @@ fn an_allocation_is_seen() {
     assert_eq!(ASKED.get() - before, 1);
     assert_eq!(allocations(|| drop(std::hint::black_box(Vec::<u8>::new()))), 0);
 }
+
+/// TG-4: a query that was asked once is asked again without an allocation, its regular expression included.
+#[test]
+fn tg_4_to_ask_a_query_again_allocates_nothing() {
+    use phalanx_core::{Identity, Instant, Rng};
+    use phalanx_protocol::directory::{Directory, Query, Service, load, register};
+    use phalanx_protocol::member::{Card, Engine, Name, Roster};
+    use phalanx_protocol::zone::{Config, Zone};
+    let name = |text: &str| Name::new(text).expect("a name");
+    let card = Card { identity: Identity([1; 32]), addr: Addr::Local(1), name: name("a") };
+    let (config, roster) = (Arc::new(Config::lan()), Roster::new(Arc::default(), 8));
+    let mut zone = Zone::new(&config, roster, &card, 1, &Arc::from([]), Rng::new(1, 1), Instant::ZERO);
+    for port in 0..100 {
+        let service = Service::new(name("cache-users")).port(port).partitions(3, 9).tag("hot").parameter("k", "v");
+        register(&mut zone, Instant::ZERO, &service).expect("room");
+    }
+    zone.set(Instant::ZERO, load::LOAD, Some(b"0.25")).expect("room");
+    let text = "name =~ 'cache-.*' and partition in 4..5 and k in [u, v] and load < 0.5 and not port == 7";
+    let query = Query::parse(text).expect("a query");
+    let ask = || Directory::of(&zone).find(&query).count();
+    assert_eq!(ask(), 99);
+    assert_eq!(allocations(|| assert_eq!(ask(), 99)), 0);
+}

@@ -304,3 +304,28 @@ fn a_run_is_the_same_by_reference_and_on_two_threads() {
     let one = trace(false, 1);
     assert_eq!([trace(true, 1), trace(false, 2), trace(true, 2)], [one; 3]);
 }
+
+/// TG-4, AT-1: services are found everywhere while their members live, and nowhere afterwards.
+#[test]
+fn tg_4_services_of_the_living_are_found_by_everybody() {
+    use phalanx_protocol::directory::{Directory, Query};
+    let mut run = Run::booted(24, 3, Config::lan());
+    for n in 0..6u32 {
+        // A port in the key, one partition in the value.
+        let value = [&[1, 1, 4][..], &n.to_le_bytes()].concat();
+        run.sim.command(n, Command::Set(format!("svc/cache-{}:6379", n % 2), Some(value)));
+    }
+    run.sim.run_for(Duration::from_secs(2));
+    let query = Query::parse("name =~ 'cache-.*' and partition in 2..4 and zone == a").expect("a query");
+    let found = |run: &Run| -> BTreeSet<Vec<u32>> {
+        let find = |zone: &Zone| Directory::of(zone).in_zone("a").find(&query).map(|f| f.member.0).collect();
+        run.sim.cluster().processes().map(|(_, m)| find(m.engine())).collect()
+    };
+    assert_eq!(found(&run), BTreeSet::from([vec![2, 3, 4]]));
+    run.sim.fault(Fault::Node(3, NodeFault::CrashProcess));
+    run.sim.run_for(Duration::from_secs(2));
+    assert_eq!(found(&run), BTreeSet::from([vec![2, 4]]));
+    run.sim.fault(Fault::Node(3, NodeFault::Restart));
+    run.sim.run_for(Duration::from_secs(2));
+    assert_eq!(found(&run), BTreeSet::from([vec![2, 4]]), "what a former life offered is not offered");
+}

@@ -290,6 +290,10 @@ impl Engine for Gossip {
         self.table.attribute(member, key)
     }
 
+    fn attributes(&self, member: Slot) -> impl Iterator<Item = (&str, &[u8])> {
+        self.table.attributes(member)
+    }
+
     fn leave(&mut self, now: Instant, code: u8, out: &mut impl Out) {
         if self.is_empty() {
             return;

@@ -142,6 +142,11 @@ impl Table {
         view(&self.record(member)?.attributes).get(key)
     }
 
+    /// All that a member says, by key.
+    pub(super) fn attributes(&self, member: Slot) -> impl Iterator<Item = (&str, &[u8])> {
+        self.record(member).into_iter().flat_map(|record| view(&record.attributes).iter())
+    }
+
     /// Writes one of our own attributes.
     pub(super) fn set(&mut self, key: &str, value: Option<&[u8]>) -> Result<(), Code> {
         let record = self.record_mut(self.me).ok_or(Code::NotInitialized)?;

@@ -29,13 +29,21 @@ impl Name {
     /// # Errors
     /// When it is empty, too long, or has other characters.
     pub fn new(text: &str) -> Result<Self, NameError> {
+        Self::check(text).map(|()| Self(text.into()))
+    }
+
+    /// True when the text can be a name.
+    #[must_use]
+    pub fn is_valid(text: &str) -> bool {
+        Self::check(text).is_ok()
+    }
+
+    fn check(text: &str) -> Result<(), NameError> {
         if text.is_empty() || text.len() > NAME_MAX {
             return Err(NameError::Length(text.chars().count()));
         }
-        match text.chars().find(|c| !c.is_ascii_alphanumeric() && !matches!(c, '.' | '-' | '_')) {
-            Some(bad) => Err(NameError::Character(bad)),
-            None => Ok(Self(text.into())),
-        }
+        let bad = text.chars().find(|c| !c.is_ascii_alphanumeric() && !matches!(c, '.' | '-' | '_'));
+        bad.map_or(Ok(()), |bad| Err(NameError::Character(bad)))
     }
 
     /// The text.

@@ -207,6 +207,8 @@ pub trait Engine: for<'a> Machine<Input<'a> = Input<'a>, Output<'a> = Output<'a>
     fn set(&mut self, now: Instant, key: &str, value: Option<&[u8]>) -> Result<(), Code>;
     /// What `member` says under `key`.
     fn attribute(&self, member: Slot, key: &str) -> Option<&[u8]>;
+    /// All that `member` says, by key.
+    fn attributes(&self, member: Slot) -> impl Iterator<Item = (&str, &[u8])>;
     /// Leaves in an orderly way: all are told, with an exit code. Nothing is sent afterwards.
     fn leave(&mut self, now: Instant, code: u8, out: &mut impl Out);
 }

@@ -386,6 +386,10 @@ impl Engine for Zone {
         self.attributes.get(member, key)
     }
 
+    fn attributes(&self, member: Slot) -> impl Iterator<Item = (&str, &[u8])> {
+        self.attributes.map(member)
+    }
+
     fn leave(&mut self, now: Instant, code: u8, out: &mut impl Out) {
         if self.book.has_left() {
             return;
