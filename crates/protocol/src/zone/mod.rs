@@ -30,6 +30,7 @@
 //! | `watch` | who is gone |
 //! | [`attributes`], `replicate` | what each member says of itself |
 //! | [`hierarchy`] | zones of a larger system |
+//! | [`rule`] | which of them a node belongs to |
 
 pub mod attributes;
 mod book;
@@ -45,12 +46,14 @@ mod neighbour;
 pub mod pace;
 mod post;
 mod replicate;
+pub mod rule;
 mod topology;
 mod view;
 mod watch;
 
 pub use config::Config;
 pub use replicate::MONITOR;
+pub use rule::ZoneRule;
 
 use crate::member::{Card, Engine, Input, Out, Output, Roster, Slot, Version};
 use attributes::Attributes;
