@@ -40,6 +40,7 @@ pub(crate) const ALL: &[&dyn Experiment] = &[
     &sim_speed::SimSpeed,
     &zone::boot::ZoneBoot,
     &zone::churn::ZoneChurn,
+    &zone::attributes::ZoneAttributes,
     &zone::hierarchy::ZoneHierarchy,
     &zone::million::ZoneMillion,
 ];

@@ -3,6 +3,7 @@
 //! One-way delay 0.5 ms. Each figure comes from whole nodes, link and engine, and from real letters; what a run finds
 //! depends on its seed alone, never on the machine.
 
+pub(crate) mod attributes;
 pub(crate) mod boot;
 pub(crate) mod churn;
 pub(crate) mod hierarchy;

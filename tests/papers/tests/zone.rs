@@ -305,6 +305,48 @@ fn a_run_is_the_same_by_reference_and_on_two_threads() {
     assert_eq!([trace(true, 1), trace(false, 2), trace(true, 2)], [one; 3]);
 }
 
+/// TG-4: a load that trembles costs nothing: a cluster that tells its load sends no more than one that does not.
+#[test]
+fn tg_4_an_idle_cluster_that_tells_its_load_stays_silent() {
+    use phalanx_core::Rng;
+    use phalanx_protocol::directory::load::{Config as Steps, LOAD, Load};
+    let mut run = Run::booted(32, 9, Config::lan());
+    let mut loads = vec![Load::new(Steps::default()); 32];
+    let mut rng = Rng::new(9, 1);
+    let mut measure = |run: &mut Run, around: u32| {
+        for (n, load) in (0..).zip(&mut loads) {
+            let load = load.observe(run.sim.now(), around + rng.below(140) as u32);
+            load.into_iter().for_each(|level| {
+                run.sim.command(n, Command::Set(LOAD.into(), Some(level.as_str().into())));
+            });
+        }
+        run.sim.run_for(Duration::from_secs(1));
+    };
+    let replication = |run: &Run| -> u64 {
+        let cluster = run.sim.cluster();
+        cluster.processes().map(|(_, m)| m.engine().replication()).map(|c| c.updates + c.requests + c.replies).sum()
+    };
+    let sent = |run: &Run| (0..run.nodes).map(|n| run.sim.bytes(n).0).sum::<u64>();
+    // Around 0.375, the border between two steps.
+    for _ in 0..10 {
+        measure(&mut run, 305);
+    }
+    let level = run.zone(7).attribute(Slot(20), LOAD).expect("told");
+    assert!(level == b"0.25" || level == b"0.5");
+    let (before, bytes) = (replication(&run), sent(&run));
+    (0..100).for_each(|_| measure(&mut run, 305));
+    assert_eq!(replication(&run), before, "not a word for a hundred seconds");
+    let busy = sent(&run) - bytes;
+    let bytes = sent(&run);
+    run.sim.run_for(Duration::from_secs(100));
+    let idle = sent(&run) - bytes;
+    assert!(busy.abs_diff(idle) * 100 <= idle, "{busy} bytes with measurements, {idle} without");
+    measure(&mut run, 900);
+    run.sim.run_for(Duration::from_secs(1));
+    assert!(replication(&run) > before, "and what moves is told");
+    assert_eq!(run.zone(7).attribute(Slot(20), LOAD), Some(&b"1"[..]));
+}
+
 /// TG-4, AT-1: services are found everywhere while their members live, and nowhere afterwards.
 #[test]
 fn tg_4_services_of_the_living_are_found_by_everybody() {

@@ -208,6 +208,12 @@ impl Zone {
         &self.counters
     }
 
+    /// AT-2: what replication of attributes has done so far.
+    #[must_use]
+    pub fn replication(&self) -> &attributes::Counters {
+        self.attributes.counters()
+    }
+
     /// The members that this one is linked with now.
     pub fn neighbours(&self) -> impl Iterator<Item = Slot> {
         self.neighbours.iter().filter(|n| n.linked).map(|n| n.slot)
