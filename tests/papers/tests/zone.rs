@@ -305,6 +305,86 @@ fn a_run_is_the_same_by_reference_and_on_two_threads() {
     assert_eq!([trace(true, 1), trace(false, 2), trace(true, 2)], [one; 3]);
 }
 
+fn named(run: &Run) -> Vec<(u32, u32, Option<u32>)> {
+    let named = |n: &(Instant, u32, Note)| match n.2 {
+        Note::Name { holder, loser } => Some((n.1, holder, loser)),
+        _ => None,
+    };
+    let mut told: Vec<_> = run.sim.notes().iter().filter_map(named).collect();
+    told.sort_unstable();
+    told
+}
+
+fn holders(run: &Run, name: &str) -> BTreeSet<Option<Slot>> {
+    run.sim.cluster().processes().map(|(_, m)| m.engine().holder(name)).collect()
+}
+
+/// A name that is taken twice: one holds it, all agree who, both are told once, and nobody is removed for it.
+#[test]
+fn a_taken_name_is_decided_alike_by_all_and_told_to_both() {
+    for (seed, by_reference) in (1..5).flat_map(|s| [(s, false), (s, true)]) {
+        let options = Options { namesakes: vec![(20, 11)], by_reference, telling: true, ..Options::default() };
+        let mut run = Run::with(32, seed, options);
+        run.sim.keep_notes();
+        // While they look for each other.
+        run.sim.run_for(Duration::from_millis(1));
+        for n in [11, 20] {
+            run.sim.command(n, Command::Set("k".into(), Some(vec![n as u8])));
+        }
+        run.sim.run_for(Duration::from_secs(30));
+        for n in [11, 20] {
+            let values: BTreeSet<_> = (0..32).map(|m| run.zone(m).attribute(Slot(n), "k")).collect();
+            assert_eq!(values, BTreeSet::from([Some(&[n as u8][..])]), "seed {seed}: what {n} says in whatever life");
+        }
+        let told = named(&run);
+        let Some(&(_, holder, Some(loser))) = told.first() else { panic!("seed {seed}: {told:?}") };
+        assert_eq!(told, [(11, holder, Some(loser)), (20, holder, Some(loser))], "seed {seed}");
+        assert_eq!((holder.min(loser), holder.max(loser)), (11, 20));
+        assert_eq!(holders(&run, "n11"), BTreeSet::from([Some(Slot(holder))]), "seed {seed}");
+        assert_eq!((run.views().len(), run.zone(0).len()), (1, 32), "both live on");
+        // The holder dies: the name is the other's. It comes back: no flip-flop, who is there stays.
+        run.sim.fault(Fault::Node(holder, NodeFault::CrashProcess));
+        run.sim.run_for(Duration::from_secs(10));
+        assert!(named(&run).contains(&(loser, loser, None)), "seed {seed}");
+        assert_eq!(holders(&run, "n11"), BTreeSet::from([Some(Slot(loser))]), "seed {seed}");
+        run.sim.fault(Fault::Node(holder, NodeFault::Restart));
+        run.sim.run_for(Duration::from_secs(30));
+        assert_eq!(holders(&run, "n11"), BTreeSet::from([Some(Slot(loser))]), "seed {seed}");
+        let last = named(&run).into_iter().filter(|n| n.1 == loser && n.2 == Some(holder)).map(|n| n.0);
+        assert_eq!(last.collect::<Vec<_>>(), [11, 20], "told to both, once");
+        // It does as it was told.
+        let name = Name::new("other").expect("letters");
+        run.sim.command(holder, Command::Rename(name));
+        run.sim.run_for(Duration::from_secs(10));
+        assert_eq!(holders(&run, "other"), BTreeSet::from([Some(Slot(holder))]), "seed {seed}");
+        assert_eq!((run.views().len(), run.zone(0).len()), (1, 32));
+    }
+}
+
+/// The same through a partition: each side has a holder, and when they meet all agree on one.
+#[test]
+fn a_name_taken_on_both_sides_of_a_partition_is_decided_when_they_meet() {
+    use phalanx_sim::{NodeSet, Partition};
+    for seed in 1..5 {
+        let options = Options { namesakes: vec![(20, 11)], telling: true, ..Options::default() };
+        let mut run = Run::with(24, seed, options);
+        let mut side = NodeSet::range(0..4);
+        (12..24).for_each(|n| side.insert(n));
+        run.sim.fault(Fault::Partition(Partition::between("cut", side.clone(), side.others(24))));
+        run.sim.keep_notes();
+        run.sim.run_for(Duration::from_secs(30));
+        assert_eq!((run.zone(20).holder("n11"), run.zone(11).holder("n11")), (Some(Slot(20)), Some(Slot(11))));
+        assert_eq!(named(&run), [], "nobody knows of the other");
+        run.sim.fault(Fault::HealPartition("cut".into()));
+        run.sim.run_for(Duration::from_secs(90));
+        assert_eq!((run.views().len(), run.zone(3).len()), (1, 24), "seed {seed}");
+        let told = named(&run);
+        let Some(&(_, holder, Some(loser))) = told.first() else { panic!("seed {seed}: {told:?}") };
+        assert_eq!(told, [(11, holder, Some(loser)), (20, holder, Some(loser))], "seed {seed}");
+        assert_eq!(holders(&run, "n11"), BTreeSet::from([Some(Slot(holder))]), "seed {seed}");
+    }
+}
+
 /// TG-4: a load that trembles costs nothing: a cluster that tells its load sends no more than one that does not.
 #[test]
 fn tg_4_an_idle_cluster_that_tells_its_load_stays_silent() {

@@ -161,6 +161,13 @@ pub enum Event<'a> {
         /// Its value; `None` when it was removed.
         value: Option<&'a [u8]>,
     },
+    /// Two living members have the name of ours: both are told. `holder` keeps it, `loser` must rename itself or leave.
+    Name {
+        /// Who began first.
+        holder: Slot,
+        /// The other one; `None` when there is none any more.
+        loser: Option<Slot>,
+    },
     /// HI-3: the details of a zone that were asked for are there, or its guard does not know it.
     Details {
         /// The zone's name.
@@ -205,6 +212,13 @@ pub trait Engine: for<'a> Machine<Input<'a> = Input<'a>, Output<'a> = Output<'a>
     /// `InvalidArgs` when key or value are over their caps, `LocalResource` when there are too many. Nothing changed
     /// then.
     fn set(&mut self, now: Instant, key: &str, value: Option<&[u8]>) -> Result<(), Code>;
+    /// Takes another name: whoever was told that somebody else holds its own should.
+    ///
+    /// # Errors
+    /// `InvalidArgs` when the engine's members cannot change names, `NotInitialized` after leaving. Nothing changed then.
+    fn rename(&mut self, _now: Instant, _name: &Name) -> Result<(), Code> {
+        Err(Code::InvalidArgs)
+    }
     /// What `member` says under `key`.
     fn attribute(&self, member: Slot, key: &str) -> Option<&[u8]>;
     /// All that `member` says, by key.

@@ -8,7 +8,7 @@ use super::Card;
 use aws_lc_rs::digest::{SHA1_FOR_LEGACY_USE_ONLY, digest};
 use phalanx_core::{Addr, Identity};
 use phalanx_wire::member::Member;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 /// A member as its roster numbers it.
@@ -68,6 +68,8 @@ pub struct Frozen {
     sorted: Vec<u32>,
     by_addr: Vec<u32>,
     ring: Vec<(u64, u32)>,
+    /// No two have the same name.
+    distinct: bool,
 }
 
 impl Frozen {
@@ -82,7 +84,9 @@ impl Frozen {
         let vitals: Vec<_> = entries.iter().map(|e| e.vitals).collect();
         let mut ring: Vec<_> = vitals.iter().zip(0..).map(|(v, s)| (v.place, s)).collect();
         ring.sort_unstable();
-        Self { entries, vitals, sorted, by_addr, ring }
+        let names: BTreeSet<&str> = entries.iter().map(|e| e.card.name.as_str()).collect();
+        let distinct = names.len() == entries.len();
+        Self { entries, vitals, sorted, by_addr, ring, distinct }
     }
 
     /// How many they are.
@@ -252,6 +256,12 @@ impl Roster {
     #[must_use]
     pub fn shared(&self) -> Option<&Arc<Frozen>> {
         self.own.is_none().then_some(&self.shared)
+    }
+
+    /// True when nobody can have the name of another: all are of the shared part, where names differ.
+    #[must_use]
+    pub fn names_are_distinct(&self) -> bool {
+        self.own.is_none() && self.shared.distinct
     }
 
     /// The place of a member on the ring.

@@ -15,7 +15,7 @@ pub use start::Start;
 
 use crate::link::status::Ticket;
 use crate::link::{self, Link};
-use crate::member::{Engine, Event};
+use crate::member::{Engine, Event, Name};
 use phalanx_core::buf::Attachment;
 use phalanx_core::{Addr, Buf, Code, Duration, Fingerprint, Instant, Machine, NodeId, Port, Sink};
 use route::{Errand, Heard};
@@ -220,6 +220,14 @@ impl<E: Engine> Node<E> {
     /// As [`Engine::set`].
     pub fn set(&mut self, now: Instant, key: &str, value: Option<&[u8]>) -> Result<(), Code> {
         self.engine_mut().1.set(now, key, value)
+    }
+
+    /// Takes another name in the node's zone.
+    ///
+    /// # Errors
+    /// As [`Engine::rename`].
+    pub fn rename(&mut self, now: Instant, name: &Name) -> Result<(), Code> {
+        self.engine_mut().1.rename(now, name)
     }
 
     /// Leaves the cluster in an orderly way.

@@ -221,7 +221,12 @@ impl Book {
 
     /// We are here, whatever was said about that version of ours.
     pub(super) fn speak_up(&mut self, said: Version, roster: &Roster) {
-        self.version = self.version.max(said).next();
+        let before = self.version;
+        self.version = before.max(said).next();
+        if before.incarnation != self.version.incarnation {
+            // Others dropped what they had of us, and must hear of it in this life.
+            self.changes.push(Change::Joined(self.me));
+        }
         self.accused = None;
         self.view.set(self.me, Standing::In(self.version), roster);
         self.delta.alive(self.me);
@@ -316,7 +321,7 @@ mod tests {
                 self.0.push(match event {
                     Event::Joined { member, version } => format!("+{} {version}", member.0),
                     Event::Left { member, version, why } => format!("-{} {version} {why:?}", member.0),
-                    Event::Attribute { .. } | Event::Details { .. } => "other".into(),
+                    Event::Attribute { .. } | Event::Name { .. } | Event::Details { .. } => "other".into(),
                 });
             }
         }
@@ -450,6 +455,21 @@ mod tests {
         assert!(desk.leave(ME, v(6)) && desk.alive(ME, v(20)));
         desk.speak_up();
         assert_eq!((desk.book.version(), desk.standing(ME)), (v(21), Standing::In(v(21))));
+    }
+
+    /// Others dropped our attributes with the life that was outdone: we are told as one who joined.
+    #[test]
+    fn who_outdoes_another_life_of_its_own_joins_anew() {
+        let mut desk = Desk::new(1);
+        assert!(desk.alive(ME, v(5)));
+        desk.speak_up();
+        assert_eq!(desk.book.changes, []);
+        assert!(desk.alive(ME, Version::first(9)));
+        desk.speak_up();
+        assert_eq!(
+            (desk.book.version(), &desk.book.changes[..]),
+            (Version { incarnation: 9, minor: 2 }, &[Change::Joined(ME)][..])
+        );
     }
 
     #[test]

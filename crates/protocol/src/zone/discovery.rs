@@ -38,6 +38,8 @@ pub(super) struct Discovery {
     wait: Duration,
     /// Some answer brought little that was new, or enough were asked.
     settled: bool,
+    /// It has others to look for, and has not looked for neighbours yet: it comes to a zone that is there already.
+    newcomer: bool,
     rounds: u32,
     /// Whom we asked last.
     asked: Option<Addr>,
@@ -64,6 +66,7 @@ impl Discovery {
             at: if alone { Instant::NEVER } else { now },
             wait: Duration::ZERO,
             settled: alone,
+            newcomer: !alone,
             rounds: 0,
             asked: None,
             contacts: VecDeque::new(),
@@ -83,9 +86,14 @@ impl Discovery {
         self.settled
     }
 
+    /// True for who comes to a zone, the first time it is asked.
+    pub(super) const fn take_newcomer(&mut self) -> bool {
+        std::mem::replace(&mut self.newcomer, false)
+    }
+
     pub(super) fn fingerprint(&self, print: &mut Fingerprint) {
         print.instant(self.at);
-        print.add(&(self.wait, self.settled, self.asked, &self.found));
+        print.add(&(self.wait, self.settled, self.newcomer, self.asked, &self.found));
         for contact in &self.contacts {
             print.instant(contact.until);
             print.add(&contact.addr);

@@ -25,6 +25,7 @@
 //! | `post` | letters and notes, in and out |
 //! | `discovery` | how members find each other, at boot and after a partition |
 //! | `hostile` | what members can do to a member |
+//! | `names` | when a name is taken twice |
 //! | `neighbour` | what is kept of a neighbour |
 //! | `topology` | who becomes one |
 //! | `watch` | who is gone |
@@ -42,6 +43,7 @@ pub mod hierarchy;
 #[cfg(test)]
 mod hostile;
 mod letter;
+mod names;
 mod neighbour;
 pub mod pace;
 mod post;
@@ -55,12 +57,13 @@ pub use config::Config;
 pub use replicate::MONITOR;
 pub use rule::ZoneRule;
 
-use crate::member::{Card, Engine, Input, Out, Output, Roster, Slot, Version};
+use crate::member::{Card, Engine, Input, Name, Out, Output, Roster, Slot, Version};
 use attributes::Attributes;
 use book::Book;
 use damping::Damping;
 use discovery::Discovery;
 use hierarchy::Office;
+use names::Namesakes;
 use neighbour::Neighbours;
 use pace::Pace;
 use phalanx_core::{Addr, Code, Fingerprint, Instant, Machine, Rng, Sink};
@@ -133,6 +136,7 @@ pub struct Zone {
     attributes: Attributes,
     office: Office,
     damping: Damping,
+    names: Option<Box<Namesakes>>,
     /// When to look for neighbours, and what the view looked like when we did.
     mend_at: Instant,
     mended: u64,
@@ -189,6 +193,7 @@ impl Zone {
             attributes: Attributes::new(me, config.attributes()),
             office: Office::None,
             damping: Damping::new(),
+            names: None,
             mend_at: Instant::NEVER,
             mended: 0,
             refusals: 0,
@@ -249,6 +254,7 @@ impl Zone {
         for slot in gone {
             self.drop_neighbour(now, slot, out);
         }
+        self.look_at_names(now);
         let changes = std::mem::take(&mut self.book.changes);
         for &change in &changes {
             self.replicate(now, Happening::Changed(change), out);
@@ -269,6 +275,7 @@ impl Zone {
         let news = if self.neighbours.iter().next().is_some() { self.pace.due_at() } else { Instant::NEVER };
         let own = [news, self.mend_at, self.discovery.deadline(), self.watch.deadline(), self.doubts_deadline()];
         let others = self.attributes.deadline().min(self.office_deadline()).min(self.damping.deadline());
+        let others = others.min(self.names_deadline());
         self.next_at = own.into_iter().fold(others, Instant::min);
     }
 
@@ -323,6 +330,7 @@ impl Machine for Zone {
         }
         self.expire_relays(now, out);
         self.expire_damping(now, out);
+        self.expire_names(now, out);
         self.expire_doubts(now, out);
         if self.mend_at <= now {
             self.mend(now, out);
@@ -356,6 +364,7 @@ impl Machine for Zone {
             Office::Supervisor(supervisor) => supervisor.fingerprint(print),
         }
         self.damping.fingerprint(print);
+        self.print_names(print);
         print.instant(self.mend_at);
         print.add(&(self.mended, self.refusals));
     }
@@ -387,6 +396,12 @@ impl Engine for Zone {
             return Err(Code::NotInitialized);
         }
         self.attributes.set(now, key, value)?;
+        self.rearm();
+        Ok(())
+    }
+
+    fn rename(&mut self, now: Instant, name: &Name) -> Result<(), Code> {
+        self.take_name(now, name)?;
         self.rearm();
         Ok(())
     }

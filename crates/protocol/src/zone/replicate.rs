@@ -25,6 +25,14 @@ pub(super) enum Change {
     Left(Slot),
 }
 
+impl Change {
+    pub(super) const fn slot(self) -> Slot {
+        match self {
+            Self::Joined(slot) | Self::Left(slot) => slot,
+        }
+    }
+}
+
 /// Names of those who are in the view.
 struct Present<'a> {
     roster: &'a Roster,

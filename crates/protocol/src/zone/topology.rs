@@ -26,6 +26,7 @@ impl Zone {
     pub(super) fn mend(&mut self, now: Instant, out: &mut impl Out) {
         self.mend_at = Instant::NEVER;
         self.mended = self.book.view.full_digest();
+        self.discovery.take_newcomer();
         // Nobody has us as long as we hold back.
         if self.damping.is_waiting() && self.neighbours.iter().all(|n| !n.linked) {
             return;

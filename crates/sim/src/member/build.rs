@@ -32,6 +32,8 @@ pub struct Options {
     pub by_reference: bool,
     /// The largest datagram.
     pub largest: u16,
+    /// Nodes that have the name of another one.
+    pub namesakes: Vec<(u32, u32)>,
     /// Members tell what they see from the start, as checkers need it.
     pub telling: bool,
 }
@@ -46,6 +48,7 @@ impl Default for Options {
             link: link::Config::default(),
             by_reference: false,
             largest: link::LARGEST_DATAGRAM,
+            namesakes: Vec::new(),
             telling: false,
         }
     }
@@ -64,6 +67,7 @@ pub(super) struct Shared {
     /// One for each base zone, then that of the management zone.
     rosters: Vec<Arc<Frozen>>,
     seeds: Vec<Arc<[Addr]>>,
+    namesakes: Vec<(u32, u32)>,
     telling: AtomicBool,
 }
 
@@ -98,7 +102,7 @@ impl Shared {
     }
 
     fn card(&self, node: u32) -> Card {
-        card(self.seed, node)
+        card(self.seed, node, &self.namesakes)
     }
 }
 
@@ -106,8 +110,9 @@ fn signer(seed: u64, node: u32) -> Signer {
     Signer::fake(mix(seed ^ mix(u64::from(node) + 1)))
 }
 
-fn card(seed: u64, node: u32) -> Card {
-    let name = Name::new(&format!("n{node}")).expect("a letter and digits");
+fn card(seed: u64, node: u32, namesakes: &[(u32, u32)]) -> Card {
+    let named = namesakes.iter().find(|n| n.0 == node).map_or(node, |n| n.1);
+    let name = Name::new(&format!("n{named}")).expect("a letter and digits");
     Card { identity: signer(seed, node).identity(), addr: Addr::Local(node), name }
 }
 
@@ -156,8 +161,11 @@ fn build_with<E: Engine + Send + 'static>(
         profile: Arc::new(options.profile.clone()),
         ring: Arc::new(KeyRing::fake(1, setup.seed)),
         largest: options.largest,
-        rosters: (0..=zones).map(|z| Arc::new(Frozen::new(nodes(z).map(|n| (card(setup.seed, n), 1))))).collect(),
+        rosters: (0..=zones)
+            .map(|z| Arc::new(Frozen::new(nodes(z).map(|n| (card(setup.seed, n, &options.namesakes), 1)))))
+            .collect(),
         seeds: (0..=zones).map(|z| nodes(z).take(options.seeds as usize).map(Addr::Local).collect()).collect(),
+        namesakes: options.namesakes.clone(),
         telling: AtomicBool::new(options.telling),
     });
     let telling = Telling(Arc::clone(&shared));

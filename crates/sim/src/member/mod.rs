@@ -25,7 +25,7 @@ use build::Shared;
 use phalanx_core::fetch::fetch;
 use phalanx_core::{Addr, Buf, Code, Instant, Machine, Sink};
 use phalanx_fault::Rule;
-use phalanx_protocol::member::{Engine, Event, Slot, Version, Why};
+use phalanx_protocol::member::{Engine, Event, Name, Slot, Version, Why};
 use phalanx_protocol::node::{Input, Node, Output};
 use std::sync::Arc;
 
@@ -58,6 +58,13 @@ pub enum Note {
         /// Why.
         why: Why,
     },
+    /// The member's name is another's, too; or is not any more.
+    Name {
+        /// The node of the member that holds it.
+        holder: u32,
+        /// The node of the one that must rename itself.
+        loser: Option<u32>,
+    },
 }
 
 /// What members are asked to do.
@@ -67,6 +74,8 @@ pub enum Command {
     Plain(Box<Rule>),
     /// Leave in an orderly way, with this exit code.
     Leave(u8),
+    /// Take another name.
+    Rename(Name),
     /// Write an attribute.
     Set(String, Option<Vec<u8>>),
 }
@@ -116,6 +125,7 @@ struct Outlet<'a, 'n, E: Engine + Send> {
 enum Told {
     Joined(Slot, Version),
     Left(Slot, Version, Why),
+    Name(Slot, Option<Slot>),
 }
 
 impl<'o, E: Engine + Send> Sink<Output<'o>> for Outlet<'_, '_, E> {
@@ -132,6 +142,7 @@ impl<'o, E: Engine + Send> Sink<Output<'o>> for Outlet<'_, '_, E> {
             Output::Event(Event::Left { member, version, why }) if self.telling => {
                 self.told.push(Told::Left(member, version, why));
             }
+            Output::Event(Event::Name { holder, loser }) if self.telling => self.told.push(Told::Name(holder, loser)),
             Output::Event(_) => {}
         }
     }
@@ -158,6 +169,10 @@ impl<E: Engine + Send> Member<E> {
                 Told::Joined(member, version) => self.whereabouts(member).map(|node| Note::Joined { node, version }),
                 Told::Left(member, version, why) => {
                     self.whereabouts(member).map(|node| Note::Left { node, version, why })
+                }
+                Told::Name(holder, loser) => {
+                    let loser = loser.and_then(|l| self.whereabouts(l));
+                    self.whereabouts(holder).map(|holder| Note::Name { holder, loser })
                 }
             };
             note.into_iter().for_each(|note| net.note(note));
@@ -232,6 +247,7 @@ impl<E: Engine + Send> Process for Member<E> {
             }
             // A refused write changes nothing, and nobody waits for it.
             Command::Set(key, value) => _ = self.node.set(now, &key, value.as_deref()),
+            Command::Rename(name) => _ = self.node.rename(now, &name),
         }
         self.act(now, told, net);
     }
