@@ -56,7 +56,7 @@ impl Zone {
             return Err(Code::NotInitialized);
         }
         let Some(card) = self.card(self.book.me).filter(|c| c.name != *name).cloned() else { return Ok(()) };
-        self.roster.change(self.book.me, &Card { name: name.clone(), ..card });
+        self.change_card(self.book.me, &Card { name: name.clone(), ..card });
         self.book.speak_up(self.book.version(), &self.roster);
         self.pace.news(now, &self.config.paces);
         if let Some(names) = &mut self.names {
@@ -65,6 +65,13 @@ impl Zone {
         let members: Vec<Slot> = self.members().map(|m| m.0).collect();
         members.into_iter().for_each(|slot| self.look_at_name(now, slot));
         Ok(())
+    }
+
+    /// A member's name or address is another one.
+    pub(super) fn change_card(&mut self, slot: Slot, card: &Card) {
+        let before = self.roster.vitals(slot).length;
+        self.roster.change(slot, card);
+        self.book.view.changed(slot, before, self.roster.vitals(slot).length);
     }
 
     /// Of those who joined and left, some may have our name.
@@ -157,7 +164,7 @@ mod tests {
     use super::super::Config;
     use super::*;
     use crate::member::{Input, Peer, Roster};
-    use phalanx_core::{Addr, Boot, Machine, Payload, Rng, Sink};
+    use phalanx_core::{Addr, Boot, Machine, Payload, Rng, Sink, Snapshot};
     use phalanx_wire::member::Member;
     use phalanx_wire::zone::{Leave, Letter, LetterKind, flag};
     use std::sync::Arc;
@@ -309,6 +316,28 @@ mod tests {
         assert_eq!((desk.zone.holder("db"), desk.zone.holder("db-b")), (Some(desk.slot(OTHER)), Some(me)));
         desk.zone.rename(desk.now, &Name::new("web").unwrap()).unwrap();
         assert_eq!(desk.wait_long(), [(desk.slot(2), Some(me))], "out of the frying pan");
+    }
+
+    /// A letter is as long as it says it is, whatever its members are called by now.
+    #[test]
+    fn letters_are_as_long_as_the_names_in_them() {
+        let mut desk = Desk::founder();
+        let fits = |desk: &Desk| {
+            let (letter, mut bytes) = (desk.zone.parcel(LetterKind::Update, 0, true), Vec::new());
+            letter.write(&mut bytes);
+            letter.encoded_len() == bytes.len()
+        };
+        desk.meet(OTHER, (49, 1), "short");
+        assert!(fits(&desk));
+        desk.meet(OTHER, (49, 2), "quite-a-long-name");
+        assert!(fits(&desk), "in the same life");
+        desk.meet(OTHER, (50, 1), "x");
+        assert!(fits(&desk), "in another");
+        desk.zone.rename(desk.now, &Name::new("something-else").unwrap()).unwrap();
+        assert!(fits(&desk), "our own");
+        let left = Leave { identity: Identity([OTHER; 32]), incarnation: 50, minor: 1, code: 0 };
+        desk.hear(LetterKind::Update, &[], Some(left));
+        assert!(fits(&desk), "after it left");
     }
 
     #[test]

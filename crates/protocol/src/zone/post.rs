@@ -187,7 +187,7 @@ impl Zone {
         }
         // Only the newest word about a member says where it is.
         if self.book.view.of(slot, &self.roster).is_none_or(|v| version > v) && slot != self.book.me {
-            self.roster.change(slot, &card);
+            self.change_card(slot, &card);
             self.look_at_name(self.now, slot);
         }
         Some((slot, version))

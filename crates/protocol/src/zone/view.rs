@@ -56,6 +56,13 @@ impl View {
         self.bytes as usize
     }
 
+    /// A member's card has changed, and with it the room that it takes in a letter.
+    pub(super) fn changed(&mut self, slot: Slot, before: u32, after: u32) {
+        if self.contains(slot) {
+            self.bytes = self.bytes - before + after;
+        }
+    }
+
     /// Equal views have equal digests, and others hardly ever.
     pub(super) fn digest(&self) -> u16 {
         (self.digest >> 48) as u16
