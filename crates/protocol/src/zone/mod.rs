@@ -27,7 +27,8 @@
 //! | `hostile` | what members can do to a member |
 //! | `neighbour` | what is kept of a neighbour |
 //! | `topology` | who becomes one |
-//! | `watch` | who is gone |
+//! | `watch` | who is silent, or hardly there |
+//! | `doubt` | who is gone |
 //! | [`attributes`], `replicate` | what each member says of itself |
 //! | [`hierarchy`] | zones of a larger system |
 
@@ -37,6 +38,7 @@ mod config;
 mod damping;
 mod delta;
 mod discovery;
+mod doubt;
 pub mod hierarchy;
 #[cfg(test)]
 mod hostile;
