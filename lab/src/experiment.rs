@@ -42,6 +42,8 @@ pub(crate) const ALL: &[&dyn Experiment] = &[
     &zone::churn::ZoneChurn,
     &zone::hierarchy::ZoneHierarchy,
     &zone::million::ZoneMillion,
+    &zone::recipes::ZoneRecipes,
+    &zone::recipes::ZoneLifeguard,
 ];
 
 /// The experiment of that name.
