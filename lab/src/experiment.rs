@@ -43,6 +43,8 @@ pub(crate) const ALL: &[&dyn Experiment] = &[
     &zone::attributes::ZoneAttributes,
     &zone::hierarchy::ZoneHierarchy,
     &zone::million::ZoneMillion,
+    &zone::recipes::ZoneRecipes,
+    &zone::recipes::ZoneLifeguard,
 ];
 
 /// The experiment of that name.

@@ -1,4 +1,5 @@
-//! Zone membership in the simulator: boot, churn, hierarchy, a million nodes (002 §5, Figs. 2 and 3).
+//! Zone membership in the simulator: boot, churn, hierarchy, a million nodes (002 §5, Figs. 2 and 3), and the
+//! robustness recipes of others.
 //!
 //! One-way delay 0.5 ms. Each figure comes from whole nodes, link and engine, and from real letters; what a run finds
 //! depends on its seed alone, never on the machine.
@@ -8,6 +9,7 @@ pub(crate) mod boot;
 pub(crate) mod churn;
 pub(crate) mod hierarchy;
 pub(crate) mod million;
+pub(crate) mod recipes;
 
 use crate::error::Error;
 use phalanx_core::{Duration, Instant};

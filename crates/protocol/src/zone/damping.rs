@@ -2,60 +2,125 @@
 //!
 //! A member that hears that it was removed speaks up with a higher minor and is back in all views (ZN-5). One that comes
 //! and goes, because its cable or its host does, would make everybody's view flap. Views stay equal when the member
-//! itself holds back: the first time in a while it answers at once, since others err; each further time it waits four
-//! times as long. The paper has no such rule, nor does profile `paper`.
+//! itself holds back: the first time in a while it answers at once, since others err; each further time it must first
+//! have been well for twice as long. It is well while those whom it probes answer it: so one that loses most of its
+//! packets, or all of them now and then, stays out for as long as it does. The paper has no such rule, nor does profile
+//! `paper`.
 
 use super::Zone;
 use crate::member::{Engine, Out};
-use phalanx_core::{Duration, Fingerprint, Instant};
+use phalanx_core::{Addr, Duration, Fingerprint, Instant};
 use phalanx_wire::zone::Note;
 
-/// The wait after the second removal; the longest one.
-const FIRST: Duration = Duration::from_secs(10);
-const LONGEST: Duration = Duration::from_secs(160);
-/// A removal is forgiven after so long.
+/// Between rounds of probes.
+const ROUND: Duration = Duration::from_secs(1);
+/// Rounds that must go well after the second removal: more than Rapid's flip-flops are well. And the most.
+const FIRST: u32 = 30;
+const MOST: u32 = 160;
+/// A removal is forgiven to who has not been removed for so long.
 const FORGIVEN: Duration = Duration::from_secs(120);
+/// Who answered before and misses so many rounds may be gone itself, and is not asked again.
+const MISSED: u8 = 3;
 /// While it waits, a member looks for neighbours no more often than this: most will not have it.
 pub(super) const MEND: Duration = Duration::from_secs(1);
 
 /// How often we were removed lately.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) struct Damping {
     removals: u32,
-    last_at: Instant,
-    /// When to speak up.
-    speak_at: Instant,
+    /// Since when we have been there.
+    there_at: Instant,
+    /// While we hold back.
+    trial: Option<Box<Trial>>,
+}
+
+/// Are we well?
+#[derive(Clone, PartialEq, Eq, Debug)]
+struct Trial {
+    round_at: Instant,
+    nonce: u32,
+    /// Rounds that went well, and that must.
+    well: u32,
+    rounds: u32,
+    asked: Vec<Asked>,
+}
+
+/// Somebody who was probed in the present round.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+struct Asked {
+    addr: Addr,
+    /// It has answered in a round before: so it lives, or did until lately.
+    known: bool,
+    answered: bool,
+    missed: u8,
+}
+
+impl Trial {
+    fn new(now: Instant, rounds: u32) -> Self {
+        Self { round_at: now, nonce: 0, well: 0, rounds, asked: Vec::new() }
+    }
+
+    /// A round is over. It went well when two thirds of those who live answered; when none did, or we slept through another
+    /// round, all begins anew. Who answered is asked again, up to `most` of them.
+    fn judge(&mut self, now: Instant, most: usize) {
+        let known = self.asked.iter().filter(|a| a.known).count();
+        let answered = self.asked.iter().filter(|a| a.known && a.answered).count();
+        if answered == 0 || now >= self.round_at + ROUND {
+            self.well = 0;
+        } else if answered * 3 >= known * 2 {
+            self.well += 1;
+        }
+        for asked in &mut self.asked {
+            asked.missed = if asked.answered { 0 } else { asked.missed + 1 };
+        }
+        self.asked.retain(|a| a.answered || (a.known && a.missed < MISSED));
+        self.asked.truncate(most);
+        self.asked.iter_mut().for_each(|a| (a.known, a.answered) = (true, false));
+    }
 }
 
 impl Damping {
     pub(super) const fn new() -> Self {
-        Self { removals: 0, last_at: Instant::ZERO, speak_at: Instant::NEVER }
+        Self { removals: 0, there_at: Instant::ZERO, trial: None }
     }
 
-    pub(super) const fn deadline(&self) -> Instant {
-        self.speak_at
+    pub(super) fn deadline(&self) -> Instant {
+        self.trial.as_ref().map_or(Instant::NEVER, |t| t.round_at)
     }
 
     /// True while we know that we were removed, and hold back.
     pub(super) fn is_waiting(&self) -> bool {
-        self.speak_at != Instant::NEVER
+        self.trial.is_some()
     }
 
-    /// We were removed: how long to wait before we speak up.
-    fn removed(&mut self, now: Instant) -> Duration {
-        let forgiven = now.since(self.last_at).0 / FORGIVEN.0;
+    /// We were removed: how many rounds must go well before we speak up.
+    fn removed(&mut self, now: Instant) -> u32 {
+        let forgiven = now.since(self.there_at).0 / FORGIVEN.0;
         self.removals = self.removals.saturating_sub(u32::try_from(forgiven).unwrap_or(u32::MAX)) + 1;
-        self.last_at = now;
+        self.there_at = now;
         match self.removals {
-            1 => Duration::ZERO,
-            n => (FIRST * (1 << (2 * (n - 2)).min(8))).min(LONGEST),
+            1 => 0,
+            n => (FIRST << (n - 2).min(8)).min(MOST),
+        }
+    }
+
+    /// A probe was answered.
+    pub(super) fn answered(&mut self, addr: Addr, nonce: u32) {
+        if let Some(trial) = self.trial.as_mut().filter(|t| t.nonce == nonce)
+            && let Some(asked) = trial.asked.iter_mut().find(|a| a.addr == addr)
+        {
+            asked.answered = true;
         }
     }
 
     pub(super) fn fingerprint(&self, print: &mut Fingerprint) {
         print.add(&self.removals);
-        print.instant(self.last_at);
-        print.instant(self.speak_at);
+        print.instant(self.there_at);
+        if let Some(trial) = &self.trial {
+            print.instant(trial.round_at);
+            print.add(&(trial.nonce, trial.well, trial.rounds));
+            trial.asked.iter().for_each(|a| _ = print.add(&(a.addr, a.known, a.answered, a.missed)));
+        }
     }
 }
 
@@ -67,35 +132,52 @@ impl Zone {
             return;
         }
         self.counters.refuted += 1;
-        let wait = if self.config.probes { self.damping.removed(now) } else { Duration::ZERO };
-        if wait == Duration::ZERO {
+        let rounds = if self.config.probes { self.damping.removed(now) } else { 0 };
+        if rounds == 0 {
             self.book.speak_up(said, &self.roster);
         } else {
             self.counters.held_back += 1;
-            self.damping.speak_at = now + wait;
+            self.damping.trial = Some(Box::new(Trial::new(now, rounds)));
         }
     }
 
-    /// Time to speak up.
+    /// The end of a round of probes, and the next; or time to speak up.
     pub(super) fn expire_damping(&mut self, now: Instant, out: &mut impl Out) {
-        if self.damping.speak_at > now {
-            return;
+        let Some(trial) = self.damping.trial.as_mut().filter(|t| t.round_at <= now) else { return };
+        trial.judge(now, self.config.helpers);
+        // Who knows nobody else has nobody to ask.
+        if trial.well < trial.rounds && self.len() > 1 {
+            return self.ask_around(now, out);
         }
-        if self.hears_nobody(now) && self.len() > 1 {
-            // Who speaks up and does not hear is removed again: better to wait until others answer.
-            self.damping.speak_at = now + MEND;
-            for _ in 0..self.config.helpers {
-                let someone = self.draw().and_then(|s| self.roster.card(s)).map(|c| c.addr);
-                someone.into_iter().for_each(|to| self.note(to, &Note::Probe { nonce: 0 }, out));
-            }
-            return;
-        }
-        self.damping.speak_at = Instant::NEVER;
+        self.damping.trial = None;
+        self.damping.there_at = now;
         if let Some(said) = self.book.accused {
             self.book.speak_up(said, &self.roster);
         }
         self.mend_at = now;
         self.settle(now, out);
+    }
+
+    /// Probes those who answered before, and a few more.
+    fn ask_around(&mut self, now: Instant, out: &mut impl Out) {
+        let nonce = self.next_nonce();
+        let more: Vec<Addr> = (0..self.config.helpers)
+            .filter_map(|_| {
+                let slot = self.draw_among(|zone, s| s != zone.book.me)?;
+                Some(self.roster.card(slot)?.addr)
+            })
+            .collect();
+        let Some(trial) = &mut self.damping.trial else { return };
+        (trial.round_at, trial.nonce) = (now + ROUND, nonce);
+        for addr in more {
+            if trial.asked.iter().all(|a| a.addr != addr) {
+                trial.asked.push(Asked { addr, known: false, answered: false, missed: 0 });
+            }
+        }
+        let to: Vec<Addr> = trial.asked.iter().map(|a| a.addr).collect();
+        for to in to {
+            self.note(to, &Note::Probe { nonce }, out);
+        }
     }
 }
 
@@ -107,8 +189,48 @@ mod tests {
     fn the_first_removal_is_answered_at_once_and_further_ones_ever_later() {
         let mut damping = Damping::new();
         let at = |s: u64| Instant::ZERO + Duration::from_secs(1000 + s);
-        let waits: Vec<_> = (0..5).map(|n| damping.removed(at(n)).0 / 1_000_000_000).collect();
-        assert_eq!(waits, [0, 10, 40, 160, 160]);
-        assert_eq!(damping.removed(at(10_000)), Duration::ZERO, "after a while all is forgiven");
+        let rounds: Vec<_> = (0..6).map(|n| damping.removed(at(n))).collect();
+        assert_eq!(rounds, [0, 30, 60, 120, 160, 160]);
+        assert_eq!(damping.removed(at(10_000)), 0, "after a while all is forgiven");
+    }
+
+    /// Rounds in which, of three who are asked again, so many answer.
+    fn well_after(rounds: &[usize]) -> u32 {
+        let mut trial = Trial::new(Instant::ZERO, FIRST);
+        for &answers in rounds {
+            while trial.asked.len() < 3 {
+                let addr = Addr::Local(trial.asked.len() as u32);
+                trial.asked.push(Asked { addr, known: false, answered: false, missed: 0 });
+            }
+            trial.asked.iter_mut().take(answers).for_each(|a| a.answered = true);
+            trial.judge(trial.round_at, 3);
+        }
+        trial.well
+    }
+
+    #[test]
+    fn who_was_blocked_begins_anew() {
+        let mut trial = Trial::new(Instant::ZERO, FIRST);
+        trial.asked.push(Asked { addr: Addr::Local(1), known: true, answered: true, missed: 0 });
+        trial.judge(Instant::ZERO + ROUND / 2, 3);
+        assert_eq!(trial.well, 1);
+        trial.asked[0].answered = true;
+        trial.judge(Instant::ZERO + ROUND * 8, 3);
+        assert_eq!(trial.well, 0);
+    }
+
+    #[test]
+    fn only_who_is_answered_by_most_each_time_is_well() {
+        assert_eq!(well_after(&[3, 3, 3, 3]), 3, "the first round finds out who lives");
+        assert_eq!(well_after(&[3, 3, 2, 3]), 3, "one may be lost");
+        assert_eq!(well_after(&[3, 3, 1, 3]), 2, "two are too many");
+        assert_eq!(well_after(&[3, 3, 3, 0, 3]), 1, "silence begins anew");
+    }
+
+    #[test]
+    fn who_dies_meanwhile_is_not_asked_for_ever() {
+        // One of three falls silent for good, then another: those who are left suffice.
+        assert_eq!(well_after(&[3, 2, 2, 2, 2]), 4);
+        assert_eq!(well_after(&[3, 1, 1, 1, 1, 1]), 2);
     }
 }

@@ -10,6 +10,7 @@
 //! - Requests of one peer that come too soon are not answered: a view is much larger than a request.
 
 use super::Zone;
+use super::view::Standing;
 use crate::member::{Engine, Out, Output, Slot};
 use phalanx_core::{Addr, Duration, Fingerprint, Instant};
 use phalanx_wire::zone::{LetterKind, flag};
@@ -130,13 +131,17 @@ impl Zone {
         self.discovery.wait = (self.discovery.wait * 2).clamp(first, longest);
         self.discovery.at = now + self.discovery.wait;
         match self.target() {
-            Some((target, boot)) => {
+            Some((target, removed)) => {
                 if let Some(before) = self.discovery.asked.replace(target) {
                     self.release(before, out);
                 }
-                let flags = if boot { flag::BOOT } else { 0 };
-                let request = self.parcel(LetterKind::Discover, flags, false);
-                self.send(target, request, out);
+                match removed {
+                    Some(slot) => self.ask_removed(slot, out),
+                    None => {
+                        let request = self.parcel(LetterKind::Discover, flag::BOOT, false);
+                        self.send(target, request, out);
+                    }
+                }
             }
             None => self.discovery.at = Instant::NEVER,
         }
@@ -158,8 +163,8 @@ impl Zone {
         }
     }
 
-    /// A random one of (B \ View) ∪ H; at boot, of B. Says whether it is of B.
-    fn target(&mut self) -> Option<(Addr, bool)> {
+    /// A random one of (B \ View) ∪ H; at boot, of B. Says who it is when it is of H.
+    fn target(&mut self) -> Option<(Addr, Option<Slot>)> {
         let Discovery { seeds, found, me, settled, .. } = &self.discovery;
         let absent =
             |i: &usize| seeds[*i] != *me && (!settled || found[*i].is_none_or(|s| !self.book.view.contains(s)));
@@ -171,10 +176,10 @@ impl Zone {
         }
         let chosen = self.rng.index(count);
         match chosen.checked_sub(seeds_left.len()) {
-            None => Some((self.discovery.seeds[seeds_left[chosen]], true)),
+            None => Some((self.discovery.seeds[seeds_left[chosen]], None)),
             Some(i) => {
                 let slot = self.book.history().nth(i)?;
-                Some((self.roster.card(slot)?.addr, false))
+                Some((self.roster.card(slot)?.addr, Some(slot)))
             }
         }
     }
@@ -235,10 +240,14 @@ impl Zone {
         }
     }
 
-    /// Others say that this member is there, which we have removed: asks it, so that it speaks up if it is.
+    /// Asks a member which we have removed, so that it speaks up if it is there. It hears in which version it was removed:
+    /// that may be one that it has outdone.
     pub(super) fn ask_removed(&mut self, slot: Slot, out: &mut impl Out) {
         let Some(addr) = self.roster.card(slot).map(|c| c.addr) else { return };
-        let request = self.parcel(LetterKind::Discover, 0, false);
+        let mut request = self.parcel(LetterKind::Discover, 0, false);
+        if let Standing::Gone(removed) = self.book.view.standing(slot, &self.roster) {
+            request.suspected.push((self.book.me, slot, removed));
+        }
         self.send(addr, request, out);
     }
 

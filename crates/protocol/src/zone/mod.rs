@@ -28,7 +28,8 @@
 //! | `names` | when a name is taken twice |
 //! | `neighbour` | what is kept of a neighbour |
 //! | `topology` | who becomes one |
-//! | `watch` | who is gone |
+//! | `watch` | who is silent, or hardly there |
+//! | `doubt` | who is gone |
 //! | [`attributes`], `replicate` | what each member says of itself |
 //! | [`hierarchy`] | zones of a larger system |
 //! | [`rule`] | which of them a node belongs to |
@@ -39,6 +40,7 @@ mod config;
 mod damping;
 mod delta;
 mod discovery;
+mod doubt;
 pub mod hierarchy;
 #[cfg(test)]
 mod hostile;

@@ -219,15 +219,14 @@ impl Zone {
 
     /// ZN-3: whoever takes part in a discovery that did not begin at boot speaks up, to outdo what others remember of it.
     /// We differ, because each such word goes to everybody: an answer that names us as a member holds nothing against us.
-    /// And who asks us so has removed us; if we have not removed it, too, there was no partition: then it is as if it
-    /// told us.
+    /// And who asks us so has removed us; if we have not removed it, too, there was no partition, and what it holds against
+    /// us its letter says. Who holds back goes on to.
     fn answer_for_discovery(&mut self, kind: LetterKind, flags: u16, sender: Slot, named: bool) {
         if !matches!(kind, LetterKind::Discover | LetterKind::Found) || flags & flag::BOOT != 0 || named {
             return;
         }
-        if kind == LetterKind::Discover && self.config.probes && self.book.view.contains(sender) {
-            self.book.accused = self.book.accused.max(Some(self.book.version()));
-        } else {
+        let told = kind == LetterKind::Discover && self.config.probes && self.book.view.contains(sender);
+        if !told && !self.damping.is_waiting() {
             self.book.speak_up(self.book.version(), &self.roster);
         }
     }
@@ -258,7 +257,10 @@ impl Zone {
             self.ask_removed(slot, out);
         }
         self.rng.shuffle(&mut missing);
-        let room = (self.config.randoms + SPARE_URGENT).saturating_sub(self.neighbours.randoms());
+        let mut room = (self.config.randoms + SPARE_URGENT).saturating_sub(self.neighbours.randoms());
+        if room == 0 && !missing.is_empty() {
+            room = usize::from(self.give_way(now, sender, out));
+        }
         for slot in missing.into_iter().take(room.min(ASKED)) {
             self.ask(now, slot, flag::URGENT, out);
         }

@@ -58,10 +58,13 @@ impl Zone {
         if self.book.view.len() <= self.neighbours.iter().count() + 1 {
             return None;
         }
+        self.draw_among(|zone, slot| slot != zone.book.me && !zone.neighbours.contains(slot))
+    }
+
+    /// A random member of the view that fits.
+    pub(super) fn draw_among(&mut self, fits: impl Fn(&Self, Slot) -> bool) -> Option<Slot> {
         let slots = self.roster.len();
-        let fits = |zone: &Self, slot| {
-            zone.book.view.contains(slot) && slot != zone.book.me && !zone.neighbours.contains(slot)
-        };
+        let fits = |zone: &Self, slot| zone.book.view.contains(slot) && fits(zone, slot);
         for _ in 0..DRAWS {
             let slot = Slot(self.rng.index(slots) as u32);
             if fits(self, slot) {
@@ -192,6 +195,14 @@ impl Zone {
             self.replicate(now, Happening::Far(slot), out);
             out.push(Output::Release { addr });
         }
+    }
+
+    /// Parts with a random neighbour, not with `spared`, to make room for another. False when there is none to part with.
+    pub(super) fn give_way(&mut self, now: Instant, spared: Slot, out: &mut impl Out) -> bool {
+        let fits = |n: &&Neighbour| n.random && n.linked && !n.on_ring() && n.slot != spared;
+        let slot = self.neighbours.iter().find(fits).map(|n| n.slot);
+        slot.into_iter().for_each(|slot| self.part(now, slot, 0, out));
+        slot.is_some()
     }
 
     pub(super) fn on_disconnect(&mut self, now: Instant, sender: Slot, flags: u16, out: &mut impl Out) {

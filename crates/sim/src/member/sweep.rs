@@ -233,6 +233,7 @@ mod tests {
     /// | 1, 7, 34 | links of those who probe, or were rejected, were never given up |
     /// | 3, 19 | one side took the other for a neighbour on the ring, which took it for a random one |
     /// | 9, 164 | who missed a leave saw the one that left for ever |
+    /// | 9 | who had as many neighbours as it may have asked nobody of whom others say that it is gone |
     /// | 36, 40 | nobody told a member that it was removed |
     /// | 38 | Disconnect and Connect crossed, again and again |
     /// | 42 | few opinions, all from behind the same cut; beats lost on one cable taken for a bad member |
