@@ -4,7 +4,8 @@ use super::Member;
 use crate::network::NetworkError;
 use crate::sim::{Birth, Setup, Sim};
 use phalanx_core::rng::mix;
-use phalanx_core::{Addr, Boot, Instant, Rng};
+use phalanx_core::{Addr, Boot, Group, Instant, Rng};
+use phalanx_protocol::baselines::{AllToAll, AllToAllConfig, Gossip, GossipConfig, Start};
 use phalanx_protocol::link::seal::KeyRing;
 use phalanx_protocol::link::sign::Signer;
 use phalanx_protocol::link::{self, Link};
@@ -93,6 +94,17 @@ impl Shared {
         }
     }
 
+    /// What a baseline begins with.
+    fn start(&self, birth: &Birth<'_>) -> Start {
+        let zone = self.zone_of(birth.node) as usize;
+        Start {
+            card: self.card(birth.node),
+            incarnation: birth.boot.into(),
+            bootstrap: self.seeds[zone].to_vec(),
+            shared: Arc::clone(&self.rosters[zone]),
+        }
+    }
+
     fn signer(&self, node: u32) -> Signer {
         signer(self.seed, node)
     }
@@ -137,6 +149,39 @@ pub fn build(setup: &Setup, options: &Options) -> Result<(Sim<Member<Zone>>, Tel
     })
 }
 
+/// BL-1: a cluster of all-to-all heartbeats. Where the configuration names a multicast group, each zone has one of its own,
+/// numbered from there on.
+///
+/// # Errors
+/// When setup makes no sense.
+pub fn build_all_to_all(
+    setup: &Setup,
+    options: &Options,
+    config: AllToAllConfig,
+) -> Result<(Sim<Member<AllToAll>>, Telling), NetworkError> {
+    build_with(setup, options, move |shared, birth| {
+        let zone = shared.zone_of(birth.node) as u16;
+        let group = config.group.map(|g| Group { number: g.number.wrapping_add(zone), ..g });
+        let rng = Rng::new(birth.rng.u64(), 1);
+        AllToAll::new(AllToAllConfig { group, ..config }, shared.start(birth), rng, birth.now)
+    })
+}
+
+/// BL-1: a cluster that gossips.
+///
+/// # Errors
+/// When setup makes no sense.
+pub fn build_gossip(
+    setup: &Setup,
+    options: &Options,
+    config: GossipConfig,
+) -> Result<(Sim<Member<Gossip>>, Telling), NetworkError> {
+    build_with(setup, options, move |shared, birth| {
+        let rng = Rng::new(birth.rng.u64(), 1);
+        Gossip::new(config, shared.start(birth), rng, birth.now)
+    })
+}
+
 fn build_with<E: Engine + Send + 'static>(
     setup: &Setup,
     options: &Options,
@@ -148,6 +193,8 @@ fn build_with<E: Engine + Send + 'static>(
     let nodes = |z: u32| if z < zones { z * zone..((z + 1) * zone).min(base) } else { base..setup.nodes };
     let mut config = options.link.clone();
     config.rcl.by_reference = options.by_reference;
+    // The simulated network carries them; zones need none.
+    config.groups = true;
     let shared = Arc::new(Shared {
         seed: setup.seed,
         zone,

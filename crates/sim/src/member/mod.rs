@@ -15,9 +15,11 @@ mod build;
 pub mod checks;
 pub mod recipes;
 pub mod sweep;
+#[cfg(test)]
+mod tests;
 mod watch;
 
-pub use build::{Options, Telling, build};
+pub use build::{Options, Telling, build, build_all_to_all, build_gossip};
 pub use watch::{Boot, all_views_full, boot, last_known, zones_known};
 
 use crate::process::{Ctx, Process, StreamEvent};
