@@ -153,7 +153,7 @@ pub fn run(seed: u64, how: How) -> Report {
     let seeds = 1 + rng.below(8.min(u64::from(nodes))) as u32;
     let options = Options { seeds, profile, telling: true, by_reference: how.by_reference, ..Options::default() };
     let (mut sim, _) = build(&setup, &options).expect("what is drawn makes sense");
-    let _ = checks::register(&mut sim, nodes, &options.profile);
+    let _ = checks::register(&mut sim, nodes, &options);
     let profile = if how.paper { " paper" } else { "" };
     sim.replay_with(format!("cargo run --release -p phalanx-sim --example sweep -- {seed} 1{profile}"));
     for _ in 0..rng.below(10) {

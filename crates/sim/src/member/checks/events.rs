@@ -57,7 +57,7 @@ impl<E: Engine + Send> Checker<Member<E>> for Events {
                     _ => Ok(()),
                 }
             }
-            Note::Leaving => Ok(()),
+            Note::Leaving | Note::Wrote(_) | Note::Read { .. } => Ok(()),
             Note::Joined { node, version } => self.on_joined(observer, node, version),
             Note::Left { node, version, .. } => self.on_left(observer, node, version),
         };
