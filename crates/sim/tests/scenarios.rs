@@ -1,6 +1,6 @@
 //! Scenarios from the outside: those that are shipped, those in the guide, and what the timeline does to a run.
 
-use phalanx_sim::scenario::{Outcome, Scenario, Swarm, names, swarm};
+use phalanx_sim::scenario::{Engine, Outcome, Scenario, Swarm, names, swarm};
 use std::path::PathBuf;
 
 const GUIDE: &str = include_str!("../../../docs/scenarios.md");
@@ -8,9 +8,12 @@ const SEEDS: std::ops::Range<u64> = 1..4;
 /// Changes nothing.
 const AS_IS: &[&str] = &[];
 
+/// Links in the one, membership engines in the other.
+const FOLDERS: [&str; 2] = ["../../scenarios", "../../lab/scenarios"];
+
 fn shipped() -> Vec<(String, String)> {
-    let folder = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../scenarios");
-    let files = std::fs::read_dir(folder).unwrap().map(|f| f.unwrap().path());
+    let folders = FOLDERS.map(|f| PathBuf::from(env!("CARGO_MANIFEST_DIR")).join(f));
+    let files = folders.into_iter().flat_map(|f| std::fs::read_dir(f).unwrap()).map(|f| f.unwrap().path());
     let mut all: Vec<_> = files.filter(|f| f.extension().is_some_and(|e| e == "toml")).collect();
     all.sort();
     all.into_iter().map(|f| (f.display().to_string(), std::fs::read_to_string(&f).unwrap())).collect()
@@ -41,7 +44,7 @@ fn measured(outcome: &Outcome, name: &str) -> u64 {
 #[test]
 fn shipped_scenarios_are_green_with_several_seeds() {
     let all = shipped();
-    assert!(all.len() >= 6, "{} scenarios", all.len());
+    assert!(all.len() >= 15, "{} scenarios", all.len());
     for (file, text) in all {
         for seed in SEEDS {
             let mut scenario = Scenario::parse(&file, &text, AS_IS).unwrap_or_else(|e| panic!("{e}"));
@@ -56,7 +59,7 @@ fn shipped_scenarios_are_green_with_several_seeds() {
 #[test]
 fn the_guides_examples_are_scenarios() {
     let blocks: Vec<&str> = GUIDE.split("```toml").skip(1).filter_map(|b| b.split("```").next()).collect();
-    assert_eq!(blocks.len(), 2);
+    assert_eq!(blocks.len(), 3);
     for block in blocks {
         green(&run(block));
     }
@@ -78,7 +81,7 @@ fn the_guides_examples_are_scenarios() {
 
 #[test]
 fn the_guide_knows_every_measure() {
-    for name in names() {
+    for name in Engine::ALL.into_iter().flat_map(names) {
         let last = name.rsplit('.').next().unwrap();
         let known = [format!("`{name}`"), format!("`.{last}`"), format!("`{last}`")];
         assert!(known.iter().any(|k| GUIDE.contains(k)), "{name}");

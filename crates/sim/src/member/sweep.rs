@@ -172,7 +172,7 @@ pub fn run(seed: u64, how: How) -> Report {
 }
 
 /// At rest nothing but beats is sent, unless somebody is missing who may come back: a seed, or one that is remembered.
-fn rest(sim: &mut Sim<Member<Zone>>, nodes: u32) {
+pub(crate) fn rest(sim: &mut Sim<Member<Zone>>, nodes: u32) {
     let there = |m: &Member<Zone>| m.engine().len() == nodes as usize && m.engine().tables().history == 0;
     if sim.cluster().processes().filter(|(_, m)| there(m)).count() < nodes as usize {
         return;
