@@ -149,6 +149,18 @@ fn a_role_is_hit_wherever_it_is() {
     assert!(measured(&outcome, "delivered.order") > 100);
 }
 
+/// HI-2, HI-3: a delegate whose host dies says nothing. Supervisors once went on believing what it had said last.
+#[test]
+fn the_census_does_not_believe_a_silent_delegate() {
+    let text = "name = 'x'\nengine = 'zone'\nnodes = 34\nzones = { size = 16, supervisors = 2 }\n\
+                phases = { safety = '10s', restart = false }\n\
+                [[fault]]\nat = '3s'\nevery = '2s'\nuntil = '8s'\nkind = 'crash-host'\nrole = 'delegate'\nrandom = 1";
+    for seed in 1..9 {
+        let outcome = Scenario::parse("test", text, &[format!("seed={seed}")]).unwrap().run().unwrap();
+        assert_eq!(measured(green(&outcome), "faults.crash-host"), 3);
+    }
+}
+
 #[test]
 fn a_bound_that_does_not_hold_makes_a_run_red() {
     let outcome = ran("[expect]\ndelivered = ['>= 1', '< 10']\nviolations = 0");
