@@ -194,11 +194,25 @@ fn a_scenario_is_the_same_on_any_number_of_threads() {
 
 #[test]
 fn a_swarm_is_the_same_however_many_run_at_once() {
-    let plan = |jobs| Swarm { first: 100, runs: 6, jobs, workload: Some("reliable".into()), keep_going: true };
-    let (one, two) = (swarm(&plan(1), |_, _| ()), swarm(&plan(2), |_, _| ()));
-    assert_eq!((one.trace, one.events, one.runs, &one.faults), (two.trace, two.events, 6, &two.faults));
-    let other = swarm(&Swarm { first: 101, ..plan(2) }, |_, _| ());
-    assert_ne!(one.trace, other.trace);
+    for (engine, workload) in [(Engine::Link, Some("reliable".into())), (Engine::Zone, None)] {
+        let plan = |jobs| Swarm { first: 100, runs: 6, jobs, engine, workload: workload.clone(), keep_going: true };
+        let (one, two) = (swarm(&plan(1), |_, _| ()), swarm(&plan(2), |_, _| ()));
+        assert_eq!((one.trace, one.events, one.runs, &one.faults), (two.trace, two.events, 6, &two.faults));
+        let other = swarm(&Swarm { first: 101, ..plan(2) }, |_, _| ());
+        assert_ne!(one.trace, other.trace);
+    }
+}
+
+/// ZN, AT, HI and BL-1: whole configurations drawn from seeds keep their promises.
+#[test]
+fn swarms_of_members_are_green() {
+    for (engine, runs) in [(Engine::Zone, 60), (Engine::AllToAll, 20), (Engine::Gossip, 20)] {
+        let plan = Swarm { first: 1, runs, jobs: 2, engine, workload: None, keep_going: true };
+        let summary = swarm(&plan, |_, _| ());
+        let red: Vec<_> = summary.red.iter().map(|r| (r.run.seed, r.outcome.report.to_string())).collect();
+        assert!(red.is_empty(), "{} of {runs} runs of {} are red: {red:#?}", red.len(), engine.name());
+        assert_eq!(summary.runs, runs);
+    }
 }
 
 /// MM-3: a group keeps its order though all its members restart again and again over failing disks. A write that was

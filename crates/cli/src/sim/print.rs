@@ -97,7 +97,9 @@ pub(super) fn swarm_table(out: &mut impl Write, plan: &Swarm, summary: &Summary)
     writeln!(out, "swarm     {} runs, seeds {} to {last}", summary.runs, plan.first)?;
     let rate = summary.events as f64 / wall.max(1e-9);
     writeln!(out, "events    {}, in {wall:.1} s, {} events/s", summary.events, large(rate))?;
-    writeln!(out, "delivered {} messages", summary.delivered)?;
+    if plan.engine == Engine::Link {
+        writeln!(out, "delivered {} messages", summary.delivered)?;
+    }
     if let Some(slowest) = &summary.slowest {
         let (seed, nodes, workload) = (slowest.seed, slowest.nodes, slowest.workload);
         writeln!(out, "slowest   seed {seed} ({workload}, {nodes} nodes), {:.3} s", slowest.wall.as_secs_f64())?;
@@ -117,7 +119,7 @@ pub(super) fn swarm_table(out: &mut impl Write, plan: &Swarm, summary: &Summary)
         let run = &red_run.run;
         writeln!(out, "seed {} ({}, {} nodes)", run.seed, run.workload, run.nodes)?;
         red(out, &red_run.outcome, "  ")?;
-        writeln!(out, "  replay: {}", replay_swarm(run.seed, plan.workload.as_deref()))?;
+        writeln!(out, "  replay: {}", replay_swarm(run.seed, plan.engine, plan.workload.as_deref()))?;
     }
     Ok(())
 }
@@ -131,11 +133,12 @@ pub(super) fn swarm_json(plan: &Swarm, summary: &Summary) -> Value {
             "nodes": r.run.nodes,
             "trace": format!("{:016x}", r.run.trace),
             "violations": violations(&r.outcome),
-            "replay": replay_swarm(r.run.seed, plan.workload.as_deref()),
+            "replay": replay_swarm(r.run.seed, plan.engine, plan.workload.as_deref()),
         })
     });
     json!({
         "first_seed": plan.first,
+        "engine": plan.engine.name(),
         "runs": summary.runs,
         "green": summary.is_green(),
         "trace": format!("{:016x}", summary.trace),

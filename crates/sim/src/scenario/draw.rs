@@ -44,6 +44,7 @@ struct Draw {
 macro_rules! put {
     ($out:expr, $($arg:tt)*) => {{ let _ = writeln!($out, $($arg)*); }};
 }
+pub(super) use put;
 
 impl Draw {
     fn scenario(&mut self, out: &mut String, seed: u64, workload: Option<&str>) {

@@ -14,11 +14,12 @@
 //! | `measure`, `told`, `expect` | what a run counts, what its members told, and bounds on both |
 //! | `load` | workloads: their names, and the roles that nodes play in them |
 //! | `run`, `subject` | carries a scenario out, on links or on members |
-//! | `draw`, `swarm` | many scenarios, drawn from seeds and run on all cores |
+//! | `draw`, `draw_members`, `swarm` | many scenarios, drawn from seeds and run on all cores |
 //!
 //! [`Workload`]: crate::station::Workload
 
 mod draw;
+mod draw_members;
 mod engine;
 mod entry;
 mod expect;
@@ -40,6 +41,6 @@ pub use expect::Bound;
 pub use measure::{Measures, names};
 pub use problem::ScenarioError;
 pub use run::{Missed, Outcome};
-pub use swarm::{Red, Run, Summary, Swarm, swarm};
+pub use swarm::{Red, Run, Summary, Swarm, drawn, swarm};
 pub use text::{Phases, Runs, Scenario};
 pub use told::NEVER;

@@ -60,7 +60,7 @@ pub fn register(sim: &mut Sim<Member<Zone>>, nodes: u32, options: &Options) -> A
 pub fn register_baseline<E: Engine + Send>(sim: &mut Sim<Member<E>>, nodes: u32, options: &Options) -> Arc<Tally> {
     let accuracy = Accuracy::new(nodes, false).in_zones(Layout::new(nodes, options));
     let tally = accuracy.tally();
-    sim.check(Events::default());
+    sim.check(Events::forgetful());
     sim.check(accuracy);
     sim.check(Attributes::new(Order::Key, true));
     sim.check(Views);
