@@ -13,6 +13,7 @@ pub(crate) struct ZoneChurn;
 const SIZES: [u32; 4] = [32, 128, 512, 2048];
 const LARGEST: u32 = 2048;
 const SIMULTANEOUS: [u32; 5] = [1, 4, 16, 64, 256];
+const QUICK_SIMULTANEOUS: [u32; 3] = [1, 16, 256];
 /// The size at which all engines are compared.
 const COMMON: u32 = 128;
 /// 002 §5.3: when a high-priority monitor knows, at all sizes.
@@ -48,11 +49,12 @@ impl Experiment for ZoneChurn {
     }
 
     fn run(&self, run: &mut Run) -> Result<(), Error> {
+        let simultaneously = if run.options.quick { &QUICK_SIMULTANEOUS[..] } else { &SIMULTANEOUS[..] };
         for candidate in &CANDIDATES {
             let (engine, name) = (candidate.engine(), candidate.profile);
             for nodes in SIZES.into_iter().filter(|&n| n <= candidate.largest) {
                 for what in [Befalls::Crash, Befalls::Silent, Befalls::Join] {
-                    for simultaneous in SIMULTANEOUS.into_iter().filter(|&s| s * 4 <= nodes) {
+                    for simultaneous in simultaneously.iter().copied().filter(|s| s * 4 <= nodes) {
                         run.progress(&format!("{engine}, {name}, {nodes} nodes, {simultaneous} × {}", what.name()));
                         let mut cluster = candidate.boot(nodes, 1)?;
                         let known = cluster.suffer(what, simultaneous);

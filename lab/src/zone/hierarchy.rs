@@ -57,7 +57,7 @@ impl Experiment for ZoneHierarchy {
         // 002 §5.1: what it measured, what it projected for a million, and what that leaves for 512 supervisors.
         for (what, nodes, boot_s, zone) in [
             ("002 §5.1, measured", 1024u64, PAPER_S, 1),
-            ("002 §5.1, measured", 512, PAPER_MILLION_S - PAPER_ZONE_S, 1),
+            ("002 §5.1, projected − zone", 512, PAPER_MILLION_S - PAPER_ZONE_S, 1),
             ("002 §5.1, projected", 1 << 20, PAPER_MILLION_S, 2048),
         ] {
             run.row(row! {

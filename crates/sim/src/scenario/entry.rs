@@ -228,6 +228,9 @@ impl EntryText {
                 }
                 What::Clock { rate, step_ns: self.step.take().unwrap_or_default().0 }
             }
+            "disk" if frame.members => {
+                return Err(Problem::new("kind", "`disk` needs engine `link`: members write nothing to disk"));
+            }
             "disk" => What::Disk(DiskFault {
                 delay: self.delay.take().unwrap_or_default().0,
                 fail: chance("fail", self.fail.take())?.unwrap_or(0.0),
@@ -377,8 +380,9 @@ mod tests {
     use super::*;
 
     fn entry(text: &str) -> Result<Entry, String> {
+        let members = text.contains("leave");
         let text: EntryText = toml::from_str(text).map_err(|e| e.message().to_owned())?;
-        let frame = Frame { nodes: 8, safety: Duration::from_secs(10), roles: &["leader"], members: true };
+        let frame = Frame { nodes: 8, safety: Duration::from_secs(10), roles: &["leader"], members };
         text.entry(&frame).map_err(|p| format!("{}: {}", p.path, p.text))
     }
 

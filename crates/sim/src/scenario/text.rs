@@ -414,6 +414,7 @@ mod tests {
             ("keys = 2", "interval_ms = 0", "x.toml:10: `attributes.interval_ms`: 0 is no pace"),
             ("code = 7", "code = 256", "x.toml:15: `fault.0.code`: invalid value"),
             ("nodes = [3]", "role = 'leader'", "`fault.0.role`: `leader` is unknown; known: seed, "),
+            ("'leave'", "'disk'", "`fault.0.kind`: `disk` needs engine `link`"),
             ("[[fault]]", "[expect]\ndelivered = 1\n[[fault]]", "`expect.delivered`: `delivered` is unknown"),
         ] {
             assert!(zone.contains(from), "{from}");
