@@ -19,6 +19,10 @@ pub(crate) trait Experiment: Sync {
     }
     /// How its rows are drawn.
     fn picture(&self) -> Picture;
+    /// All pictures, where one does not show everything.
+    fn pictures(&self) -> Vec<Picture> {
+        vec![self.picture()]
+    }
     /// Measures: rows, checks and notes go into `run`.
     fn run(&self, run: &mut Run) -> Result<(), Error>;
 }

@@ -123,7 +123,7 @@ fn obey(command: Command) -> Result<bool, Error> {
                 eprintln!("note: {note}");
             }
             if let Some(path) = plot {
-                plot::write(&report, experiment.picture(), &path)?;
+                plot::write(&report, &experiment.pictures(), &path)?;
             }
             Ok(report.holds())
         }

@@ -20,6 +20,8 @@ pub(crate) struct Picture {
     pub(crate) y: &'static str,
     /// The columns that tell one line from another.
     pub(crate) series: &'static [&'static str],
+    /// Only rows with this value in this column.
+    pub(crate) only: Option<(&'static str, f64)>,
 }
 
 const SIZE: (u32, u32) = (960, 600);
@@ -33,39 +35,61 @@ const FLOOR: f64 = 1e-3;
 type Lines = BTreeMap<String, Vec<(f64, f64)>>;
 type DrawingError = Box<dyn std::error::Error>;
 
-/// Writes the picture of `report` to `path`, whole or not at all.
-pub(crate) fn write(report: &Report, picture: Picture, path: &Path) -> Result<(), Error> {
+/// Writes the pictures of `report` to `path`, one below the other, whole or not at all.
+pub(crate) fn write(report: &Report, pictures: &[Picture], path: &Path) -> Result<(), Error> {
     let failed = |reason: String| Error::Plot { path: path.into(), reason };
-    let svg = draw(report, picture).map_err(|e| failed(e.to_string()))?;
+    let svg = draw(report, pictures).map_err(|e| failed(e.to_string()))?;
     let mut aside = path.as_os_str().to_owned();
     aside.push(".tmp");
     std::fs::write(&aside, svg).and_then(|()| std::fs::rename(&aside, path)).map_err(|e| failed(e.to_string()))
 }
 
-fn draw(report: &Report, picture: Picture) -> Result<String, DrawingError> {
-    let mut lines = Lines::new();
-    for row in &report.rows {
-        let number = |column| row.get(column).and_then(serde_json::Value::as_f64);
-        if let (Some(x), Some(y)) = (number(picture.x), number(picture.y)) {
-            lines.entry(label(row, picture.series)).or_default().push((x.max(FLOOR), y.max(FLOOR)));
-        }
+fn draw(report: &Report, pictures: &[Picture]) -> Result<String, DrawingError> {
+    let drawn: Vec<(Picture, Lines)> = pictures.iter().map(|&p| (p, lines(report, p))).collect();
+    let drawn: Vec<_> = drawn.into_iter().filter(|(_, lines)| !lines.is_empty()).collect();
+    if drawn.is_empty() {
+        return Err("there is no row to draw".into());
     }
-    let xs = Axis::over(lines.values().flatten().map(|p| p.0)).ok_or("there is no row to draw")?;
-    let ys = Axis::over(lines.values().flatten().map(|p| p.1)).ok_or("there is no row to draw")?;
     let mut svg = String::new();
     {
-        let area = SVGBackend::with_string(&mut svg, SIZE).into_drawing_area();
+        let size = (SIZE.0, SIZE.1 * drawn.len() as u32);
+        let area = SVGBackend::with_string(&mut svg, size).into_drawing_area();
         area.fill(&WHITE)?;
-        let title = report.name;
-        match (xs, ys) {
-            (Axis::Log(x), Axis::Log(y)) => chart(&area, title, picture, x.log_scale(), y.log_scale(), &lines)?,
-            (Axis::Log(x), Axis::Linear(y)) => chart(&area, title, picture, x.log_scale(), y, &lines)?,
-            (Axis::Linear(x), Axis::Log(y)) => chart(&area, title, picture, x, y.log_scale(), &lines)?,
-            (Axis::Linear(x), Axis::Linear(y)) => chart(&area, title, picture, x, y, &lines)?,
+        for ((picture, lines), area) in drawn.iter().zip(area.split_evenly((drawn.len(), 1))) {
+            panel(&area, report.name, *picture, lines)?;
         }
         area.present()?;
     }
     Ok(svg)
+}
+
+fn lines(report: &Report, picture: Picture) -> Lines {
+    let mut lines = Lines::new();
+    for row in &report.rows {
+        let number = |column| row.get(column).and_then(serde_json::Value::as_f64);
+        let meant = picture.only.is_none_or(|(column, value)| number(column) == Some(value));
+        if let (true, Some(x), Some(y)) = (meant, number(picture.x), number(picture.y)) {
+            lines.entry(label(row, picture.series)).or_default().push((x.max(FLOOR), y.max(FLOOR)));
+        }
+    }
+    lines
+}
+
+fn panel(
+    area: &DrawingArea<SVGBackend<'_>, Shift>,
+    name: &str,
+    picture: Picture,
+    lines: &Lines,
+) -> Result<(), DrawingError> {
+    let xs = Axis::over(lines.values().flatten().map(|p| p.0)).ok_or("there is no row to draw")?;
+    let ys = Axis::over(lines.values().flatten().map(|p| p.1)).ok_or("there is no row to draw")?;
+    let title = &picture.only.map_or_else(|| name.to_owned(), |(column, value)| format!("{name}, {column} {value}"));
+    match (xs, ys) {
+        (Axis::Log(x), Axis::Log(y)) => chart(area, title, picture, x.log_scale(), y.log_scale(), lines),
+        (Axis::Log(x), Axis::Linear(y)) => chart(area, title, picture, x.log_scale(), y, lines),
+        (Axis::Linear(x), Axis::Log(y)) => chart(area, title, picture, x, y.log_scale(), lines),
+        (Axis::Linear(x), Axis::Linear(y)) => chart(area, title, picture, x, y, lines),
+    }
 }
 
 fn label(row: &Row, series: &[&str]) -> String {
@@ -140,7 +164,7 @@ mod tests {
     use super::*;
     use crate::report::row;
 
-    const PICTURE: Picture = Picture { x: "bytes", y: "p50_us", series: &["layer"] };
+    const PICTURE: Picture = Picture { x: "bytes", y: "p50_us", series: &["layer"], only: None };
 
     #[test]
     fn each_series_is_a_line_with_its_name() {
@@ -148,16 +172,31 @@ mod tests {
         for (layer, bytes, p50) in [("udp", 4, 2.8), ("udp", 4096, 3.3), ("quinn", 4, 12.0), ("quinn", 4096, 40.0)] {
             report.rows.push(row! { "layer": layer, "bytes": bytes, "p50_us": p50 });
         }
-        let svg = draw(&report, PICTURE).unwrap();
+        let svg = draw(&report, &[PICTURE]).unwrap();
         assert!(svg.starts_with("<svg") && svg.trim_end().ends_with("</svg>"));
         assert!(["link-latency", "udp", "quinn", "p50_us"].iter().all(|word| svg.contains(word)));
         assert_eq!(svg.matches("<circle").count(), 4);
     }
 
     #[test]
+    fn several_pictures_stand_below_each_other_with_the_rows_they_mean() {
+        let mut report = Report::new("zone-churn");
+        for (nodes, simultaneous, last) in [(32, 1, 3.0), (128, 1, 4.0), (128, 16, 5.0)] {
+            report.rows.push(row! { "nodes": nodes, "simultaneous": simultaneous, "last_ms": last });
+        }
+        let picture = |x, only| Picture { x, y: "last_ms", series: &[], only: Some(only) };
+        let pictures = [picture("nodes", ("simultaneous", 1.0)), picture("simultaneous", ("nodes", 128.0))];
+        let svg = draw(&report, &pictures).unwrap();
+        assert_eq!(svg.matches("<circle").count(), 4);
+        assert!(svg.contains("zone-churn, simultaneous 1") && svg.contains("zone-churn, nodes 128"));
+        let none = draw(&report, &[pictures[0], picture("nodes", ("nodes", 7.0))]).unwrap();
+        assert!(!none.contains("nodes 7"), "a picture of nothing is left out");
+    }
+
+    #[test]
     fn nothing_to_draw_is_said_and_leaves_no_file() {
         let path = std::env::temp_dir().join("phalanx-lab-no-rows.svg");
-        let error = write(&Report::new("empty"), PICTURE, &path).unwrap_err().to_string();
+        let error = write(&Report::new("empty"), &[PICTURE], &path).unwrap_err().to_string();
         assert!(error.contains("there is no row to draw"), "{error}");
         assert!(!path.exists());
     }

@@ -5,7 +5,7 @@
 mod print;
 
 use clap::ValueEnum;
-use phalanx_sim::scenario::{Scenario, ScenarioError, Swarm, WORKLOADS, draw, swarm};
+use phalanx_sim::scenario::{Engine, Scenario, ScenarioError, Swarm, WORKLOADS, drawn, swarm};
 use phalanx_sim::station::BuildError;
 use std::fmt;
 use std::io::{self, IsTerminal, Write};
@@ -39,7 +39,10 @@ pub(crate) struct Args {
     /// Threads that share a run (the run stays the same); with --swarm, runs at once
     #[arg(long, visible_alias = "jobs", value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
     threads: Option<u16>,
-    /// Only this workload
+    /// What the nodes of drawn scenarios run
+    #[arg(long, value_name = "E", default_value = "link", conflicts_with_all = ["file", "workload"], value_parser = engine())]
+    engine: String,
+    /// Only this workload of engine `link`
     #[arg(long, value_name = "W", conflicts_with = "file", value_parser = clap::builder::PossibleValuesParser::new(WORKLOADS))]
     workload: Option<String>,
     /// Do not stop at the first red run
@@ -86,6 +89,16 @@ impl fmt::Display for Error {
     }
 }
 
+fn engine() -> clap::builder::PossibleValuesParser {
+    clap::builder::PossibleValuesParser::new(Engine::ALL.map(Engine::name))
+}
+
+impl Args {
+    fn engine(&self) -> Engine {
+        Engine::ALL.into_iter().find(|e| e.name() == self.engine).unwrap_or_default()
+    }
+}
+
 /// Simulates, prints, and says whether everything held.
 pub(crate) fn run(args: &Args) -> Result<ExitCode, Error> {
     let green = match (&args.file, args.swarm) {
@@ -125,7 +138,7 @@ fn run_swarm(args: &Args, runs: u64) -> Result<bool, Error> {
     if args.show {
         for number in 0..runs {
             let gap = if number == 0 { "" } else { "\n" };
-            write!(out, "{gap}{}", draw(first.saturating_add(number), args.workload.as_deref()))
+            write!(out, "{gap}{}", drawn(first.saturating_add(number), args.engine(), args.workload.as_deref()))
                 .map_err(Error::Unwritable)?;
         }
         return Ok(true);
@@ -135,6 +148,7 @@ fn run_swarm(args: &Args, runs: u64) -> Result<bool, Error> {
         first,
         runs,
         jobs: args.threads.map_or_else(cores, usize::from),
+        engine: args.engine(),
         workload: args.workload.clone(),
         keep_going: args.keep_going,
     };
@@ -160,9 +174,10 @@ fn replay_scenario(file: &str, seed: u64, set: &[String]) -> String {
 }
 
 /// The command that gives one run of a swarm again.
-fn replay_swarm(seed: u64, workload: Option<&str>) -> String {
+fn replay_swarm(seed: u64, engine: Engine, workload: Option<&str>) -> String {
+    let engine = if engine == Engine::Link { String::new() } else { format!(" --engine {}", engine.name()) };
     let workload = workload.map_or_else(String::new, |w| format!(" --workload {w}"));
-    format!("phalanx sim --swarm 1 --seed {seed}{workload}")
+    format!("phalanx sim --swarm 1 --seed {seed}{engine}{workload}")
 }
 
 /// A word as a shell reads it back.
@@ -224,6 +239,7 @@ mod tests {
             line,
             r"phalanx sim 'my runs/a.toml' --seed 7 --set network.loss=0.1 --set 'expect.gaps=< '\''x'\'''"
         );
-        assert_eq!(replay_swarm(9, Some("order")), "phalanx sim --swarm 1 --seed 9 --workload order");
+        assert_eq!(replay_swarm(9, Engine::Link, Some("order")), "phalanx sim --swarm 1 --seed 9 --workload order");
+        assert_eq!(replay_swarm(9, Engine::Zone, None), "phalanx sim --swarm 1 --seed 9 --engine zone");
     }
 }

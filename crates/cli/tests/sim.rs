@@ -114,6 +114,8 @@ fn a_command_line_that_makes_no_sense_is_usage() {
         &["--swarm", "0"],
         &["--swarm", "some"],
         &["--swarm", "1", "--workload", "gossip"],
+        &["--swarm", "1", "--engine", "zoo"],
+        &["--swarm", "1", "--engine", "zone", "--workload", "order"],
         &["--swarm", "1", "--set", "nodes=3"],
         &["-", "--keep-going"],
         &["--keep-going"],
@@ -143,6 +145,33 @@ fn a_swarm_counts_and_replays() {
     assert_eq!((&first["trace"], &first["events"]), (&second["trace"], &second["events"]));
     let (_, out, _) = said(&sim("", &plan));
     assert!(out.contains("swarm     4 runs, seeds 20 to 23") && out.contains("runs.reliable"), "{out}");
+}
+
+/// ZN, BL-1: members are drawn as links are, for each engine; what is drawn is a scenario of that engine.
+#[test]
+fn a_swarm_of_members_replays_and_can_be_saved() {
+    for engine in ["zone", "all-to-all", "gossip"] {
+        let plan = ["--swarm", "2", "--seed", "40", "--engine", engine];
+        let (code, first) = json("", &plan);
+        let (_, second) = json("", &[&plan[..], &["--jobs", "1"]].concat());
+        assert_eq!((code, first["engine"].as_str()), (Some(0), Some(engine)));
+        assert_eq!((&first["trace"], &first["workloads"][engine]), (&second["trace"], &2.into()));
+        let (_, text, _) = said(&sim("", &["--swarm", "1", "--seed", "40", "--engine", engine, "--show"]));
+        let (code, saved) = json(&text, &["-"]);
+        assert_eq!((code, saved["engine"].as_str(), saved["seed"].as_u64()), (Some(0), Some(engine), Some(40)));
+    }
+}
+
+/// What never came to pass is said so.
+#[test]
+fn a_cluster_that_does_not_boot_never_did() {
+    let text = "name = 'x'\nengine = 'zone'\nnodes = 3\nphases = { safety = '2s', restart = false }\n\
+                [[fault]]\nkind = 'crash'\nnodes = [2]\n[expect]\nboot_ms = '<= 100'\n";
+    let (code, out, _) = said(&sim(text, &["-"]));
+    assert_eq!(code, Some(1), "{out}");
+    assert!(out.starts_with("scenario  x, 3 nodes, engine zone, seed 1\n"), "{out}");
+    assert!(out.contains("red: expected boot_ms <= 100, measured never"), "{out}");
+    assert_eq!(json(text, &["-"]).1["measures"]["boot_ms"], Value::Null);
 }
 
 /// What a swarm draws is a scenario: saved, it is the same run.

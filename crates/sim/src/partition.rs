@@ -28,6 +28,11 @@ impl NodeSet {
         self.0[word] |= 1 << (node % 64);
     }
 
+    /// The nodes, ascending.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = u32> + '_ {
+        (0..self.0.len() as u32 * 64).filter(|&n| self.contains(n))
+    }
+
     /// True when `node` is in it.
     #[inline]
     #[must_use]
@@ -73,6 +78,11 @@ impl Partition {
     #[must_use]
     pub fn one_way(name: &str, from: impl Into<NodeSet>, to: impl Into<NodeSet>) -> Self {
         Self { name: name.to_owned(), cuts: vec![(from.into(), to.into())] }
+    }
+
+    /// From whom nothing passes to whom.
+    pub(crate) fn cuts(&self) -> &[(NodeSet, NodeSet)] {
+        &self.cuts
     }
 
     /// Also nothing from `from` to `to`: with this, any partial partition can be drawn.

@@ -1,6 +1,6 @@
 //! Scenarios from the outside: those that are shipped, those in the guide, and what the timeline does to a run.
 
-use phalanx_sim::scenario::{Outcome, Scenario, Swarm, names, swarm};
+use phalanx_sim::scenario::{Engine, Outcome, Scenario, Swarm, names, swarm};
 use std::path::PathBuf;
 
 const GUIDE: &str = include_str!("../../../docs/scenarios.md");
@@ -8,9 +8,12 @@ const SEEDS: std::ops::Range<u64> = 1..4;
 /// Changes nothing.
 const AS_IS: &[&str] = &[];
 
+/// Links in the one, membership engines in the other.
+const FOLDERS: [&str; 2] = ["../../scenarios", "../../lab/scenarios"];
+
 fn shipped() -> Vec<(String, String)> {
-    let folder = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../scenarios");
-    let files = std::fs::read_dir(folder).unwrap().map(|f| f.unwrap().path());
+    let folders = FOLDERS.map(|f| PathBuf::from(env!("CARGO_MANIFEST_DIR")).join(f));
+    let files = folders.into_iter().flat_map(|f| std::fs::read_dir(f).unwrap()).map(|f| f.unwrap().path());
     let mut all: Vec<_> = files.filter(|f| f.extension().is_some_and(|e| e == "toml")).collect();
     all.sort();
     all.into_iter().map(|f| (f.display().to_string(), std::fs::read_to_string(&f).unwrap())).collect()
@@ -41,7 +44,7 @@ fn measured(outcome: &Outcome, name: &str) -> u64 {
 #[test]
 fn shipped_scenarios_are_green_with_several_seeds() {
     let all = shipped();
-    assert!(all.len() >= 6, "{} scenarios", all.len());
+    assert!(all.len() >= 15, "{} scenarios", all.len());
     for (file, text) in all {
         for seed in SEEDS {
             let mut scenario = Scenario::parse(&file, &text, AS_IS).unwrap_or_else(|e| panic!("{e}"));
@@ -56,7 +59,7 @@ fn shipped_scenarios_are_green_with_several_seeds() {
 #[test]
 fn the_guides_examples_are_scenarios() {
     let blocks: Vec<&str> = GUIDE.split("```toml").skip(1).filter_map(|b| b.split("```").next()).collect();
-    assert_eq!(blocks.len(), 2);
+    assert_eq!(blocks.len(), 3);
     for block in blocks {
         green(&run(block));
     }
@@ -78,7 +81,7 @@ fn the_guides_examples_are_scenarios() {
 
 #[test]
 fn the_guide_knows_every_measure() {
-    for name in names() {
+    for name in Engine::ALL.into_iter().flat_map(names) {
         let last = name.rsplit('.').next().unwrap();
         let known = [format!("`{name}`"), format!("`.{last}`"), format!("`{last}`")];
         assert!(known.iter().any(|k| GUIDE.contains(k)), "{name}");
@@ -146,6 +149,18 @@ fn a_role_is_hit_wherever_it_is() {
     assert!(measured(&outcome, "delivered.order") > 100);
 }
 
+/// HI-2, HI-3: a delegate whose host dies says nothing. Supervisors once went on believing what it had said last.
+#[test]
+fn the_census_does_not_believe_a_silent_delegate() {
+    let text = "name = 'x'\nengine = 'zone'\nnodes = 34\nzones = { size = 16, supervisors = 2 }\n\
+                phases = { safety = '10s', restart = false }\n\
+                [[fault]]\nat = '3s'\nevery = '2s'\nuntil = '8s'\nkind = 'crash-host'\nrole = 'delegate'\nrandom = 1";
+    for seed in 1..9 {
+        let outcome = Scenario::parse("test", text, &[format!("seed={seed}")]).unwrap().run().unwrap();
+        assert_eq!(measured(green(&outcome), "faults.crash-host"), 3);
+    }
+}
+
 #[test]
 fn a_bound_that_does_not_hold_makes_a_run_red() {
     let outcome = ran("[expect]\ndelivered = ['>= 1', '< 10']\nviolations = 0");
@@ -179,11 +194,25 @@ fn a_scenario_is_the_same_on_any_number_of_threads() {
 
 #[test]
 fn a_swarm_is_the_same_however_many_run_at_once() {
-    let plan = |jobs| Swarm { first: 100, runs: 6, jobs, workload: Some("reliable".into()), keep_going: true };
-    let (one, two) = (swarm(&plan(1), |_, _| ()), swarm(&plan(2), |_, _| ()));
-    assert_eq!((one.trace, one.events, one.runs, &one.faults), (two.trace, two.events, 6, &two.faults));
-    let other = swarm(&Swarm { first: 101, ..plan(2) }, |_, _| ());
-    assert_ne!(one.trace, other.trace);
+    for (engine, workload) in [(Engine::Link, Some("reliable".into())), (Engine::Zone, None)] {
+        let plan = |jobs| Swarm { first: 100, runs: 6, jobs, engine, workload: workload.clone(), keep_going: true };
+        let (one, two) = (swarm(&plan(1), |_, _| ()), swarm(&plan(2), |_, _| ()));
+        assert_eq!((one.trace, one.events, one.runs, &one.faults), (two.trace, two.events, 6, &two.faults));
+        let other = swarm(&Swarm { first: 101, ..plan(2) }, |_, _| ());
+        assert_ne!(one.trace, other.trace);
+    }
+}
+
+/// ZN, AT, HI and BL-1: whole configurations drawn from seeds keep their promises.
+#[test]
+fn swarms_of_members_are_green() {
+    for (engine, runs) in [(Engine::Zone, 60), (Engine::AllToAll, 20), (Engine::Gossip, 20)] {
+        let plan = Swarm { first: 1, runs, jobs: 2, engine, workload: None, keep_going: true };
+        let summary = swarm(&plan, |_, _| ());
+        let red: Vec<_> = summary.red.iter().map(|r| (r.run.seed, r.outcome.report.to_string())).collect();
+        assert!(red.is_empty(), "{} of {runs} runs of {} are red: {red:#?}", red.len(), engine.name());
+        assert_eq!(summary.runs, runs);
+    }
 }
 
 /// MM-3: a group keeps its order though all its members restart again and again over failing disks. A write that was

@@ -66,7 +66,7 @@ impl Experiment for LinkFaults {
     }
 
     fn picture(&self) -> Picture {
-        Picture { x: "rate", y: "slowdown", series: &["task", "kind", "point"] }
+        Picture { x: "rate", y: "slowdown", series: &["task", "kind", "point"], only: None }
     }
 
     fn run(&self, run: &mut Run) -> Result<(), Error> {

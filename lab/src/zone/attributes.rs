@@ -4,14 +4,14 @@
 //! Each write of a source goes to the next of its keys, so that each of its states is known: the last few numbers in a
 //! row. Whatever a replica shows while the storm lasts must be one of them, and never an earlier one than before.
 
-use super::Cluster;
+use super::{Cluster, LAN};
 use crate::error::Error;
 use crate::experiment::{Experiment, Run};
 use crate::plot::Picture;
 use crate::report::{Check, Must, row, significant};
 use phalanx_core::Duration;
 use phalanx_protocol::member::{Engine, Slot};
-use phalanx_protocol::zone::{Config, Zone};
+use phalanx_protocol::zone::Zone;
 use phalanx_sim::member::Command;
 use phalanx_sim::{Fault, NodeFault, Weather};
 
@@ -62,7 +62,7 @@ impl Experiment for ZoneAttributes {
     }
 
     fn picture(&self) -> Picture {
-        Picture { x: "nodes", y: "last_ms", series: &["sources", "loss", "crashes"] }
+        Picture { x: "nodes", y: "last_ms", series: &["sources", "loss", "crashes"], only: None }
     }
 
     fn run(&self, run: &mut Run) -> Result<(), Error> {
@@ -98,7 +98,7 @@ impl Experiment for ZoneAttributes {
 
 /// `sources` of `nodes` write [`CHANGES`] times each, all at the same time. So many others crash when half is written.
 fn storm(nodes: u32, sources: u32, loss: f64, crashes: u32) -> Result<Storm, Error> {
-    let mut cluster = Cluster::boot(&Config::lan(), nodes, 1)?;
+    let mut cluster = LAN.boot_zone(nodes, 1)?;
     let sources: Vec<u32> = (0..sources).map(|s| s * (nodes / sources)).collect();
     // Beside the sources.
     let victims = (0..crashes).map(|c| c * (nodes / crashes) + 5);
@@ -119,7 +119,7 @@ fn storm(nodes: u32, sources: u32, loss: f64, crashes: u32) -> Result<Storm, Err
         }
     }
     let over = cluster.sim.now();
-    let complete = |cluster: &Cluster| {
+    let complete = |cluster: &Cluster<Zone>| {
         let all = |zone: &Zone| sources.iter().all(|&s| number(zone, s, CHANGES) == Some(CHANGES));
         cluster.sim.cluster().processes().all(|(_, m)| all(m.engine()))
     };
@@ -148,7 +148,7 @@ fn number(zone: &Zone, source: u32, change: u32) -> Option<u32> {
 }
 
 /// Reads all replicas: how many are no state of their owner, or an earlier one than was `seen`.
-fn look(cluster: &Cluster, sources: &[u32], seen: &mut [u32]) -> u64 {
+fn look(cluster: &Cluster<Zone>, sources: &[u32], seen: &mut [u32]) -> u64 {
     let mut wrong = 0;
     for (node, member) in cluster.sim.cluster().processes() {
         for (i, &source) in sources.iter().enumerate() {

@@ -47,7 +47,7 @@ impl Experiment for ZoneMillion {
     }
 
     fn picture(&self) -> Picture {
-        Picture { x: "nodes", y: "wall_s", series: &["engine", "profile"] }
+        Picture { x: "nodes", y: "wall_s", series: &["engine", "profile"], only: None }
     }
 
     fn run(&self, run: &mut Run) -> Result<(), Error> {

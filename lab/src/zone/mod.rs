@@ -1,5 +1,5 @@
-//! Zone membership in the simulator: boot, churn, hierarchy, a million nodes (002 §5, Figs. 2 and 3), and the
-//! robustness recipes of others.
+//! Zone membership in the simulator: boot, churn, hierarchy, a million nodes (002 §5, Figs. 2 and 3), beside the baselines
+//! of 003 (BL-2) at the sizes that they can bear; and the robustness recipes of others.
 //!
 //! One-way delay 0.5 ms. Each figure comes from whole nodes, link and engine, and from real letters; what a run finds
 //! depends on its seed alone, never on the machine.
@@ -12,11 +12,12 @@ pub(crate) mod million;
 pub(crate) mod recipes;
 
 use crate::error::Error;
-use phalanx_core::{Duration, Instant};
+use phalanx_core::{Duration, Group, Instant};
+use phalanx_protocol::baselines::{AllToAllConfig, GossipConfig};
 use phalanx_protocol::member::{Engine, Slot};
 use phalanx_protocol::zone::{Config, MONITOR, Zone};
 use phalanx_sim::member::{self, Command, Member, Note, Options, Telling};
-use phalanx_sim::{Fault, Latency, Network, NodeFault, Setup, Sim};
+use phalanx_sim::{Fault, Latency, Network, NetworkError, NodeFault, Setup, Sim};
 
 /// One way.
 const DELAY_US: f64 = 500.0;
@@ -26,24 +27,132 @@ const LOOK: Duration = Duration::from_millis(10);
 const BOOT: Duration = Duration::from_secs(30);
 /// After boot a cluster comes to rest.
 const REST: Duration = Duration::from_secs(5);
-/// Idle bytes are counted for so long.
+/// Idle bytes are counted for so long; those of a baseline, which is never idle, for less.
 const IDLE: Duration = Duration::from_secs(60);
+const IDLE_BASELINE: Duration = Duration::from_secs(10);
 
-/// The profiles that are compared.
-pub(crate) const PROFILES: [(&str, Config); 2] = [("paper", Config::paper()), ("lan", Config::lan())];
+/// What a cluster runs.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Runs {
+    Zone,
+    AllToAll,
+    Gossip,
+}
+
+/// An engine in a profile.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Candidate {
+    pub(crate) runs: Runs,
+    pub(crate) profile: &'static str,
+    /// No larger clusters: all-to-all costs n² events each period, and so do lists that name everybody.
+    pub(crate) largest: u32,
+    /// By then all know what happened.
+    pub(crate) patience: Duration,
+}
+
+const fn candidate(runs: Runs, profile: &'static str, largest: u32, patience_s: u64) -> Candidate {
+    Candidate { runs, profile, largest, patience: Duration::from_secs(patience_s) }
+}
+
+/// All that are compared.
+pub(crate) const CANDIDATES: [Candidate; 6] = [
+    candidate(Runs::Zone, "paper", 2048, 10),
+    candidate(Runs::Zone, "lan", 2048, 10),
+    candidate(Runs::AllToAll, "paper", 256, 10),
+    candidate(Runs::AllToAll, "lan", 128, 5),
+    candidate(Runs::Gossip, "paper", 256, 80),
+    candidate(Runs::Gossip, "lan", 128, 10),
+];
+
+/// The product's own engine as it is meant to run.
+pub(crate) const LAN: Candidate = CANDIDATES[1];
+
+impl Candidate {
+    pub(crate) const fn engine(&self) -> &'static str {
+        match self.runs {
+            Runs::Zone => "zone",
+            Runs::AllToAll => "all-to-all",
+            Runs::Gossip => "gossip",
+        }
+    }
+
+    pub(crate) fn is(&self, runs: Runs, profile: &str) -> bool {
+        self.runs == runs && self.profile == profile
+    }
+
+    /// The zone's parameters.
+    pub(crate) fn config(&self) -> Config {
+        if self.profile == "paper" { Config::paper() } else { Config::lan() }
+    }
+
+    /// A cluster, booted and at rest.
+    pub(crate) fn boot(&self, nodes: u32, seed: u64) -> Result<Box<dyn Booted>, Error> {
+        let (setup, options) = self.cluster_of(nodes, seed);
+        let paper = self.profile == "paper";
+        Ok(match self.runs {
+            Runs::Zone => Box::new(self.boot_zone(nodes, seed)?),
+            Runs::AllToAll => {
+                let group = Some(Group { number: 1, ttl: 1 });
+                let config = if paper { AllToAllConfig::paper(group) } else { AllToAllConfig::lan(group) };
+                Box::new(booted(member::build_all_to_all(&setup, &options, config), nodes, self)?)
+            }
+            Runs::Gossip => {
+                let config = if paper { GossipConfig::paper() } else { GossipConfig::lan() };
+                Box::new(booted(member::build_gossip(&setup, &options, config), nodes, self)?)
+            }
+        })
+    }
+
+    /// A zone, booted and at rest.
+    pub(crate) fn boot_zone(&self, nodes: u32, seed: u64) -> Result<Cluster<Zone>, Error> {
+        let (setup, options) = self.cluster_of(nodes, seed);
+        booted(member::build(&setup, &options), nodes, self)
+    }
+
+    fn cluster_of(&self, nodes: u32, seed: u64) -> (Setup, Options) {
+        let network = Network { latency: Latency::Fixed { us: DELAY_US }, ..Network::default() };
+        let setup = Setup { nodes, seed, network, ..Setup::default() };
+        (setup, Options { profile: self.config(), by_reference: true, ..Options::default() })
+    }
+}
+
+fn booted<E: Engine + Send + 'static>(
+    built: Result<(Sim<Member<E>>, Telling), NetworkError>,
+    nodes: u32,
+    candidate: &Candidate,
+) -> Result<Cluster<E>, Error> {
+    let (mut sim, telling) = built.map_err(Error::peer("phalanx-sim"))?;
+    let boot = member::boot(&mut sim, nodes as usize, LOOK, BOOT).took;
+    sim.run_for(REST);
+    let idle = if candidate.runs == Runs::Zone { IDLE } else { IDLE_BASELINE };
+    Ok(Cluster { sim, nodes, telling, boot, idle, patience: candidate.patience })
+}
 
 /// How far a run's own time is.
 fn seconds(sim: &Sim<Member<Zone>>) -> f64 {
     sim.now().since(Instant::ZERO).as_secs_f64()
 }
 
-/// A zone that has booted.
-pub(crate) struct Cluster {
-    pub(crate) sim: Sim<Member<Zone>>,
-    pub(crate) nodes: u32,
-    telling: Telling,
+/// A cluster that has booted, whatever its engine.
+pub(crate) trait Booted {
     /// From the start until all views were full.
-    pub(crate) boot: Option<Duration>,
+    fn boot_s(&self) -> Option<f64>;
+    /// Nothing happens: IP bytes that a node sends in a second, and members that left all the same.
+    fn idle(&mut self) -> (f64, usize);
+    /// Something befalls `simultaneous` members at once, not the first, which is the high-priority monitor.
+    fn suffer(&mut self, what: Befalls, simultaneous: u32) -> Known;
+    /// True when the members that live see exactly each other.
+    fn agrees(&self) -> bool;
+}
+
+/// One zone, or one cluster of a baseline.
+pub(crate) struct Cluster<E: Engine + Send + 'static> {
+    sim: Sim<Member<E>>,
+    nodes: u32,
+    telling: Telling,
+    boot: Option<Duration>,
+    idle: Duration,
+    patience: Duration,
 }
 
 /// What befalls members.
@@ -77,28 +186,23 @@ pub(crate) struct Known {
     pub(crate) false_positives: usize,
 }
 
-impl Cluster {
-    /// One zone, booted and at rest.
-    pub(crate) fn boot(profile: &Config, nodes: u32, seed: u64) -> Result<Self, Error> {
-        let network = Network { latency: Latency::Fixed { us: DELAY_US }, ..Network::default() };
-        let setup = Setup { nodes, seed, network, ..Setup::default() };
-        let options = Options { profile: profile.clone(), by_reference: true, ..Options::default() };
-        let (mut sim, telling) = member::build(&setup, &options).map_err(Error::peer("phalanx-sim"))?;
-        let boot = member::boot(&mut sim, nodes as usize, LOOK, BOOT).took;
-        sim.run_for(REST);
-        Ok(Self { sim, nodes, telling, boot })
+impl<E: Engine + Send> Booted for Cluster<E> {
+    fn boot_s(&self) -> Option<f64> {
+        self.boot.map(Duration::as_secs_f64)
     }
 
-    /// IP bytes that a node sends in a second when nothing happens.
-    pub(crate) fn idle_bytes(&mut self) -> f64 {
-        let sent = |sim: &Sim<Member<Zone>>, nodes| (0..nodes).map(|n| sim.bytes(n).0).sum::<u64>();
+    fn idle(&mut self) -> (f64, usize) {
+        let sent = |sim: &Sim<Member<E>>, nodes| (0..nodes).map(|n| sim.bytes(n).0).sum::<u64>();
         let before = sent(&self.sim, self.nodes);
-        self.sim.run_for(IDLE);
-        (sent(&self.sim, self.nodes) - before) as f64 / IDLE.as_secs_f64() / f64::from(self.nodes)
+        self.sim.keep_notes();
+        self.telling.set(true);
+        self.sim.run_for(self.idle);
+        self.telling.set(false);
+        let left = self.sim.notes().iter().filter(|n| matches!(n.2, Note::Left { .. })).count();
+        ((sent(&self.sim, self.nodes) - before) as f64 / self.idle.as_secs_f64() / f64::from(self.nodes), left)
     }
 
-    /// Something befalls `simultaneous` members at once, not the first, which is the high-priority monitor.
-    pub(crate) fn suffer(&mut self, what: Befalls, simultaneous: u32, bound: Duration) -> Known {
+    fn suffer(&mut self, what: Befalls, simultaneous: u32) -> Known {
         let monitor = 0;
         self.sim.command(monitor, Command::Set(MONITOR.into(), Some(b"1".to_vec())));
         self.sim.run_for(REST);
@@ -110,7 +214,7 @@ impl Cluster {
             for &v in &victims {
                 self.sim.fault(Fault::Node(v, kind));
             }
-            self.sim.run_for(REST);
+            self.sim.run_for(self.patience);
         }
         self.sim.keep_notes();
         self.telling.set(true);
@@ -118,11 +222,21 @@ impl Cluster {
         for &v in &victims {
             self.sim.fault(Fault::Node(v, if what == Befalls::Join { NodeFault::Restart } else { kind }));
         }
-        self.sim.run_for(bound);
+        self.sim.run_for(self.patience);
         self.telling.set(false);
         self.known(at, what, &victims, monitor)
     }
 
+    fn agrees(&self) -> bool {
+        let live: Vec<u32> = self.sim.cluster().processes().map(|(n, _)| n).collect();
+        self.sim.cluster().processes().all(|(_, m)| {
+            let engine = m.engine();
+            engine.len() == live.len() && live.iter().all(|&n| engine.version(Slot(n)).is_some())
+        })
+    }
+}
+
+impl<E: Engine + Send> Cluster<E> {
     fn known(&self, at: Instant, what: Befalls, victims: &[u32], monitor: u32) -> Known {
         let mut known = Known::default();
         let mut counts = vec![0usize; self.nodes as usize];
@@ -132,7 +246,9 @@ impl Cluster {
             let (about, joined) = match note {
                 Note::Joined { node, .. } => (node, true),
                 Note::Left { node, .. } => (node, false),
-                Note::Started { .. } | Note::Leaving | Note::Name { .. } => continue,
+                Note::Started { .. } | Note::Leaving | Note::Name { .. } | Note::Wrote(_) | Note::Read { .. } => {
+                    continue;
+                }
             };
             let hit = victims.binary_search(&about).is_ok();
             known.false_positives += usize::from(!joined && !hit);
@@ -153,14 +269,5 @@ impl Cluster {
         }
         known.last_ms = known.last_ms.filter(|_| told == survivors);
         known
-    }
-
-    /// True when the members that live see exactly each other.
-    pub(crate) fn agrees(&self) -> bool {
-        let live: Vec<u32> = self.sim.cluster().processes().map(|(n, _)| n).collect();
-        self.sim.cluster().processes().all(|(_, m)| {
-            let zone = m.engine();
-            zone.len() == live.len() && live.iter().all(|&n| zone.version(Slot(n)).is_some())
-        })
     }
 }

@@ -2,7 +2,6 @@
 //! (arXiv 1707.00788, blocked members of 128), over many seeds: only the faulty leave, no healthy member is evicted, all
 //! views are equal afterwards. Profile `paper` stands beside it, without a bound.
 
-use super::PROFILES;
 use crate::error::Error;
 use crate::experiment::{Experiment, Run};
 use crate::plot::Picture;
@@ -34,7 +33,7 @@ impl Experiment for ZoneRecipes {
     }
 
     fn picture(&self) -> Picture {
-        Picture { x: "seeds", y: "flaps_max", series: &["recipe", "profile"] }
+        Picture { x: "seeds", y: "flaps_max", series: &["recipe", "profile"], only: None }
     }
 
     fn run(&self, run: &mut Run) -> Result<(), Error> {
@@ -53,7 +52,7 @@ impl Experiment for ZoneLifeguard {
     }
 
     fn picture(&self) -> Picture {
-        Picture { x: "seeds", y: "flaps_max", series: &["recipe", "profile"] }
+        Picture { x: "seeds", y: "flaps_max", series: &["recipe", "profile"], only: None }
     }
 
     fn run(&self, run: &mut Run) -> Result<(), Error> {
@@ -118,7 +117,7 @@ fn carry_all_out(run: &mut Run, recipes: &[Published]) -> Result<(), Error> {
     let mut sums = Found::default();
     let mut left = true;
     for published in recipes {
-        for (name, profile) in &PROFILES {
+        for (name, profile) in &[("paper", Config::paper()), ("lan", Config::lan())] {
             let lan = *name == "lan";
             let seeds = match (run.options.quick, lan) {
                 (true, _) => QUICK_SEEDS,

@@ -2,7 +2,7 @@
 
 use super::replay_swarm;
 use phalanx_core::Duration;
-use phalanx_sim::scenario::{Outcome, Scenario, Summary, Swarm};
+use phalanx_sim::scenario::{Engine, NEVER, Outcome, Scenario, Summary, Swarm};
 use serde_json::{Value, json};
 use std::io::{self, Write};
 
@@ -17,7 +17,8 @@ pub(super) fn scenario_table(
 ) -> io::Result<()> {
     let report = &outcome.report;
     let (nodes, seed, workload) = (scenario.setup.nodes, scenario.setup.seed, scenario.workload_name());
-    writeln!(out, "scenario  {}, {nodes} nodes, workload {workload}, seed {seed}", scenario.name)?;
+    let what = if scenario.engine() == Engine::Link { "workload" } else { "engine" };
+    writeln!(out, "scenario  {}, {nodes} nodes, {what} {workload}, seed {seed}", scenario.name)?;
     let time = report.ended.since(phalanx_core::Instant::ZERO);
     let wall = outcome.wall.as_secs_f64();
     let rate = report.stats.events as f64 / wall.max(1e-9);
@@ -26,7 +27,7 @@ pub(super) fn scenario_table(
     for (name, value) in outcome.measures.iter() {
         let asked = scenario.measure.iter().any(|m| m == name);
         if asked || (scenario.measure.is_empty() && value > 0) {
-            writeln!(out, "{name:<NAME_WIDTH$} {value:>14}")?;
+            writeln!(out, "{name:<NAME_WIDTH$} {:>14}", number(value))?;
         }
     }
     writeln!(out)?;
@@ -47,7 +48,7 @@ fn red(out: &mut impl Write, outcome: &Outcome, indent: &str) -> io::Result<()> 
         writeln!(out, "{indent}red: and {} violations more", outcome.report.more)?;
     }
     for missed in &outcome.missed {
-        writeln!(out, "{indent}red: expected {}, measured {}", missed.bound, missed.value)?;
+        writeln!(out, "{indent}red: expected {}, measured {}", missed.bound, number(missed.value))?;
     }
     Ok(())
 }
@@ -56,11 +57,13 @@ pub(super) fn scenario_json(scenario: &Scenario, outcome: &Outcome, replay: &str
     let report = &outcome.report;
     let wall = outcome.wall.as_secs_f64();
     let shown = |name: &str| scenario.measure.is_empty() || scenario.measure.iter().any(|m| m == name);
-    let measures = outcome.measures.iter().filter(|m| shown(m.0)).map(|(name, value)| (name.to_owned(), json!(value)));
+    let measures =
+        outcome.measures.iter().filter(|m| shown(m.0)).map(|(name, value)| (name.to_owned(), or_null(value)));
     json!({
         "scenario": scenario.name,
         "seed": scenario.setup.seed,
         "nodes": scenario.setup.nodes,
+        "engine": scenario.engine().name(),
         "workload": scenario.workload_name(),
         "green": outcome.is_green(),
         "trace": format!("{:016x}", report.trace),
@@ -85,7 +88,7 @@ fn violations(outcome: &Outcome) -> Vec<Value> {
 }
 
 fn missed(outcome: &Outcome) -> Vec<Value> {
-    outcome.missed.iter().map(|m| json!({ "expected": m.bound.to_string(), "measured": m.value })).collect()
+    outcome.missed.iter().map(|m| json!({ "expected": m.bound.to_string(), "measured": or_null(m.value) })).collect()
 }
 
 pub(super) fn swarm_table(out: &mut impl Write, plan: &Swarm, summary: &Summary) -> io::Result<()> {
@@ -94,7 +97,9 @@ pub(super) fn swarm_table(out: &mut impl Write, plan: &Swarm, summary: &Summary)
     writeln!(out, "swarm     {} runs, seeds {} to {last}", summary.runs, plan.first)?;
     let rate = summary.events as f64 / wall.max(1e-9);
     writeln!(out, "events    {}, in {wall:.1} s, {} events/s", summary.events, large(rate))?;
-    writeln!(out, "delivered {} messages", summary.delivered)?;
+    if plan.engine == Engine::Link {
+        writeln!(out, "delivered {} messages", summary.delivered)?;
+    }
     if let Some(slowest) = &summary.slowest {
         let (seed, nodes, workload) = (slowest.seed, slowest.nodes, slowest.workload);
         writeln!(out, "slowest   seed {seed} ({workload}, {nodes} nodes), {:.3} s", slowest.wall.as_secs_f64())?;
@@ -114,7 +119,7 @@ pub(super) fn swarm_table(out: &mut impl Write, plan: &Swarm, summary: &Summary)
         let run = &red_run.run;
         writeln!(out, "seed {} ({}, {} nodes)", run.seed, run.workload, run.nodes)?;
         red(out, &red_run.outcome, "  ")?;
-        writeln!(out, "  replay: {}", replay_swarm(run.seed, plan.workload.as_deref()))?;
+        writeln!(out, "  replay: {}", replay_swarm(run.seed, plan.engine, plan.workload.as_deref()))?;
     }
     Ok(())
 }
@@ -128,11 +133,12 @@ pub(super) fn swarm_json(plan: &Swarm, summary: &Summary) -> Value {
             "nodes": r.run.nodes,
             "trace": format!("{:016x}", r.run.trace),
             "violations": violations(&r.outcome),
-            "replay": replay_swarm(r.run.seed, plan.workload.as_deref()),
+            "replay": replay_swarm(r.run.seed, plan.engine, plan.workload.as_deref()),
         })
     });
     json!({
         "first_seed": plan.first,
+        "engine": plan.engine.name(),
         "runs": summary.runs,
         "green": summary.is_green(),
         "trace": format!("{:016x}", summary.trace),
@@ -152,6 +158,16 @@ pub(super) fn swarm_json(plan: &Swarm, summary: &Summary) -> Value {
 pub(super) fn json(out: &mut impl Write, value: &Value) -> io::Result<()> {
     serde_json::to_writer_pretty(&mut *out, value)?;
     writeln!(out)
+}
+
+/// A measure for people.
+fn number(value: u64) -> String {
+    if value == NEVER { "never".to_owned() } else { value.to_string() }
+}
+
+/// A measure for programs: what never came to pass is `null`.
+fn or_null(value: u64) -> Value {
+    if value == NEVER { Value::Null } else { json!(value) }
 }
 
 /// A large number for people: `1.2 M`.

@@ -94,7 +94,7 @@ impl Zone {
             return;
         }
         if same {
-            self.give_way(slot);
+            self.yield_name(slot);
         }
         let look_at = now + self.dead_is_found_after();
         let names = self.names.get_or_insert_with(|| Box::new(Namesakes::NONE));
@@ -111,7 +111,7 @@ impl Zone {
     }
 
     /// We come to a zone in which our name is taken: who was there first stays first.
-    fn give_way(&mut self, holder: Slot) {
+    fn yield_name(&mut self, holder: Slot) {
         let (ours, theirs) = (self.rank(self.book.me), self.rank(holder));
         if let Some(theirs) = theirs.filter(|_| ours < theirs && self.discovery.take_newcomer()) {
             let above = Version { incarnation: theirs.0.saturating_add(1), minor: 0 };

@@ -4,7 +4,8 @@ use super::Member;
 use crate::network::NetworkError;
 use crate::sim::{Birth, Setup, Sim};
 use phalanx_core::rng::mix;
-use phalanx_core::{Addr, Boot, Instant, Rng};
+use phalanx_core::{Addr, Boot, Group, Instant, Rng};
+use phalanx_protocol::baselines::{AllToAll, AllToAllConfig, Gossip, GossipConfig, Start};
 use phalanx_protocol::link::seal::KeyRing;
 use phalanx_protocol::link::sign::Signer;
 use phalanx_protocol::link::{self, Link};
@@ -12,11 +13,12 @@ use phalanx_protocol::member::{Card, Engine, Frozen, Name, Roster};
 use phalanx_protocol::node::Node;
 use phalanx_protocol::zone::hierarchy::Role;
 use phalanx_protocol::zone::{self, Zone};
+use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 /// How members are built.
-#[derive(Clone, Debug)]
+#[derive(Clone, PartialEq, Debug)]
 pub struct Options {
     /// Members of each zone; the last one may be smaller.
     pub zone: u32,
@@ -54,16 +56,65 @@ impl Default for Options {
     }
 }
 
+/// Who is in which zone.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Layout {
+    nodes: u32,
+    zone: u32,
+    /// Nodes in base zones; those behind are supervisors.
+    base: u32,
+}
+
+impl Layout {
+    /// That of so many nodes.
+    #[must_use]
+    pub fn new(nodes: u32, options: &Options) -> Self {
+        let base = nodes.saturating_sub(options.supervisors);
+        Self { nodes, zone: options.zone.min(base).max(1), base }
+    }
+
+    /// Base zones.
+    #[must_use]
+    pub fn zones(&self) -> u32 {
+        self.base.div_ceil(self.zone)
+    }
+
+    /// The number of a node's zone; the management zone is the last, behind all base zones.
+    #[must_use]
+    pub fn zone_of(&self, node: u32) -> u32 {
+        if node < self.base { node / self.zone } else { self.zones() }
+    }
+
+    /// The nodes of a zone.
+    #[must_use]
+    pub fn nodes_of(&self, zone: u32) -> Range<u32> {
+        if zone < self.zones() {
+            zone * self.zone..((zone + 1) * self.zone).min(self.base)
+        } else {
+            self.base..self.nodes
+        }
+    }
+
+    /// HI-1: true for members of the management zone.
+    #[must_use]
+    pub fn is_supervisor(&self, node: u32) -> bool {
+        node >= self.base
+    }
+}
+
+/// The name of a base zone.
+pub(super) fn zone_name(zone: u32) -> Name {
+    Name::new(&format!("z{zone}")).expect("a letter and digits")
+}
+
 /// What all members of a run share.
 pub(super) struct Shared {
     seed: u64,
-    zone: u32,
+    pub(super) layout: Layout,
     config: Arc<link::Config>,
     profile: Arc<zone::Config>,
     ring: Arc<KeyRing>,
     largest: u16,
-    /// Nodes in base zones; those behind are supervisors.
-    base: u32,
     /// One for each base zone, then that of the management zone.
     rosters: Vec<Arc<Frozen>>,
     seeds: Vec<Arc<[Addr]>>,
@@ -76,24 +127,25 @@ impl Shared {
         self.telling.load(Ordering::Relaxed)
     }
 
-    /// The number of a node's zone; the management zone is the last.
-    fn zone_of(&self, node: u32) -> u32 {
-        if node < self.base { node / self.zone } else { self.rosters.len() as u32 - 1 }
-    }
-
-    fn is_supervisor(&self, node: u32) -> bool {
-        node >= self.base
-    }
-
     fn role(&self, zone: u32) -> Role {
         let management = self.rosters.len() as u32 - 1;
         match self.seeds.get(management as usize) {
             Some(supervisors) if !supervisors.is_empty() && zone < management => {
-                let zone = Name::new(&format!("z{zone}")).expect("a letter and digits");
-                Role::Base { zone, supervisors: Arc::clone(supervisors) }
+                Role::Base { zone: zone_name(zone), supervisors: Arc::clone(supervisors) }
             }
             Some(supervisors) if !supervisors.is_empty() => Role::Management,
             _ => Role::Alone,
+        }
+    }
+
+    /// What a baseline begins with.
+    fn start(&self, birth: &Birth<'_>) -> Start {
+        let zone = self.layout.zone_of(birth.node) as usize;
+        Start {
+            card: self.card(birth.node),
+            incarnation: birth.boot.into(),
+            bootstrap: self.seeds[zone].to_vec(),
+            shared: Arc::clone(&self.rosters[zone]),
         }
     }
 
@@ -133,7 +185,7 @@ impl Telling {
 /// When setup makes no sense.
 pub fn build(setup: &Setup, options: &Options) -> Result<(Sim<Member<Zone>>, Telling), NetworkError> {
     build_with(setup, options, |shared, birth| {
-        let zone = shared.zone_of(birth.node);
+        let zone = shared.layout.zone_of(birth.node);
         let roster = Roster::new(Arc::clone(&shared.rosters[zone as usize]), shared.profile.members);
         let rng = Rng::new(birth.rng.u64(), 1);
         let card = shared.card(birth.node);
@@ -142,21 +194,53 @@ pub fn build(setup: &Setup, options: &Options) -> Result<(Sim<Member<Zone>>, Tel
     })
 }
 
+/// BL-1: a cluster of all-to-all heartbeats. Where the configuration names a multicast group, each zone has one of its own,
+/// numbered from there on.
+///
+/// # Errors
+/// When setup makes no sense.
+pub fn build_all_to_all(
+    setup: &Setup,
+    options: &Options,
+    config: AllToAllConfig,
+) -> Result<(Sim<Member<AllToAll>>, Telling), NetworkError> {
+    build_with(setup, options, move |shared, birth| {
+        let zone = shared.layout.zone_of(birth.node) as u16;
+        let group = config.group.map(|g| Group { number: g.number.wrapping_add(zone), ..g });
+        let rng = Rng::new(birth.rng.u64(), 1);
+        AllToAll::new(AllToAllConfig { group, ..config }, shared.start(birth), rng, birth.now)
+    })
+}
+
+/// BL-1: a cluster that gossips.
+///
+/// # Errors
+/// When setup makes no sense.
+pub fn build_gossip(
+    setup: &Setup,
+    options: &Options,
+    config: GossipConfig,
+) -> Result<(Sim<Member<Gossip>>, Telling), NetworkError> {
+    build_with(setup, options, move |shared, birth| {
+        let rng = Rng::new(birth.rng.u64(), 1);
+        Gossip::new(config, shared.start(birth), rng, birth.now)
+    })
+}
+
 fn build_with<E: Engine + Send + 'static>(
     setup: &Setup,
     options: &Options,
     engine: impl Fn(&Shared, &mut Birth<'_>) -> E + Send + Sync + 'static,
 ) -> Result<(Sim<Member<E>>, Telling), NetworkError> {
-    let base = setup.nodes.saturating_sub(options.supervisors);
-    let zone = options.zone.min(base).max(1);
-    let zones = base.div_ceil(zone);
-    let nodes = |z: u32| if z < zones { z * zone..((z + 1) * zone).min(base) } else { base..setup.nodes };
+    let layout = Layout::new(setup.nodes, options);
+    let (zones, nodes) = (layout.zones(), |z: u32| layout.nodes_of(z));
     let mut config = options.link.clone();
     config.rcl.by_reference = options.by_reference;
+    // The simulated network carries them; zones need none.
+    config.groups = true;
     let shared = Arc::new(Shared {
         seed: setup.seed,
-        zone,
-        base,
+        layout,
         config: Arc::new(config),
         profile: Arc::new(options.profile.clone()),
         ring: Arc::new(KeyRing::fake(1, setup.seed)),
@@ -175,7 +259,7 @@ fn build_with<E: Engine + Send + 'static>(
         let (config, ring) = (Arc::clone(&shared.config), Arc::clone(&shared.ring));
         let link = Link::new(config, ring, shared.signer(birth.node), boot, birth.rng.u64());
         let engine = engine(&shared, &mut birth);
-        let node = if shared.is_supervisor(birth.node) {
+        let node = if shared.layout.is_supervisor(birth.node) {
             Node::supervisor(link, engine, shared.largest)
         } else {
             Node::new(link, engine, shared.largest)

@@ -15,9 +15,11 @@ mod build;
 pub mod checks;
 pub mod recipes;
 pub mod sweep;
+#[cfg(test)]
+mod tests;
 mod watch;
 
-pub use build::{Options, Telling, build};
+pub use build::{Layout, Options, Telling, build, build_all_to_all, build_gossip};
 pub use watch::{Boot, all_views_full, boot, last_known, zones_known};
 
 use crate::process::{Ctx, Process, StreamEvent};
@@ -65,6 +67,43 @@ pub enum Note {
         /// The node of the one that must rename itself.
         loser: Option<u32>,
     },
+    /// The member wrote one of its [`Written`] attributes.
+    Wrote(Written),
+    /// The member was told that another one wrote.
+    Read {
+        /// The node that it runs on.
+        node: u32,
+        /// What it wrote.
+        written: Written,
+    },
+}
+
+/// An attribute that tells one write from another: each of a run has a number of its own, and later ones higher ones.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub struct Written {
+    /// Which attribute: `w0` to `w255`.
+    pub key: u8,
+    /// Its number.
+    pub number: u64,
+}
+
+impl Written {
+    /// The name of the attribute.
+    #[must_use]
+    pub fn name(key: u8) -> String {
+        format!("w{key}")
+    }
+
+    /// What to ask of the writer.
+    #[must_use]
+    pub fn command(&self) -> Command {
+        Command::Set(Self::name(self.key), Some(self.number.to_le_bytes().to_vec()))
+    }
+
+    fn parse(key: &str, value: Option<&[u8]>) -> Option<Self> {
+        let key = key.strip_prefix('w')?.parse().ok()?;
+        Some(Self { key, number: u64::from_le_bytes(value?.try_into().ok()?) })
+    }
 }
 
 /// What members are asked to do.
@@ -72,6 +111,8 @@ pub enum Note {
 pub enum Command {
     /// The link's `plain` injector gets a rule.
     Plain(Box<Rule>),
+    /// All rules of the `plain` injector end.
+    HealPlain,
     /// Leave in an orderly way, with this exit code.
     Leave(u8),
     /// Take another name.
@@ -97,6 +138,12 @@ impl<E: Engine> Member<E> {
     #[must_use]
     pub fn node(&self) -> &Node<E> {
         &self.node
+    }
+
+    /// Who is in which zone of this run.
+    #[must_use]
+    pub fn layout(&self) -> &Layout {
+        &self.shared.layout
     }
 
     /// The node that a member of ours runs on.
@@ -126,6 +173,7 @@ enum Told {
     Joined(Slot, Version),
     Left(Slot, Version, Why),
     Name(Slot, Option<Slot>),
+    Read(Slot, Written),
 }
 
 impl<'o, E: Engine + Send> Sink<Output<'o>> for Outlet<'_, '_, E> {
@@ -143,6 +191,9 @@ impl<'o, E: Engine + Send> Sink<Output<'o>> for Outlet<'_, '_, E> {
                 self.told.push(Told::Left(member, version, why));
             }
             Output::Event(Event::Name { holder, loser }) if self.telling => self.told.push(Told::Name(holder, loser)),
+            Output::Event(Event::Attribute { member, key, value }) if self.telling => {
+                self.told.extend(Written::parse(key, value).map(|written| Told::Read(member, written)));
+            }
             Output::Event(_) => {}
         }
     }
@@ -174,6 +225,7 @@ impl<E: Engine + Send> Member<E> {
                     let loser = loser.and_then(|l| self.whereabouts(l));
                     self.whereabouts(holder).map(|holder| Note::Name { holder, loser })
                 }
+                Told::Read(member, written) => self.whereabouts(member).map(|node| Note::Read { node, written }),
             };
             note.into_iter().for_each(|note| net.note(note));
         }
@@ -239,6 +291,7 @@ impl<E: Engine + Send> Process for Member<E> {
         match command {
             // One that the injector refuses is a mistake of the scenario, and shows as a fault that does nothing.
             Command::Plain(rule) => _ = self.node.link_mut().tap().add(now, *rule),
+            Command::HealPlain => self.node.link_mut().tap().heal_all(),
             Command::Leave(code) => {
                 if telling {
                     net.note(Note::Leaving);
@@ -246,7 +299,11 @@ impl<E: Engine + Send> Process for Member<E> {
                 self.node.leave(now, code, &mut Outlet { told: &mut told, telling, net });
             }
             // A refused write changes nothing, and nobody waits for it.
-            Command::Set(key, value) => _ = self.node.set(now, &key, value.as_deref()),
+            Command::Set(key, value) => {
+                let done = self.node.set(now, &key, value.as_deref());
+                let written = Written::parse(&key, value.as_deref()).filter(|_| telling && done.is_ok());
+                written.into_iter().for_each(|w| net.note(Note::Wrote(w)));
+            }
             Command::Rename(name) => _ = self.node.rename(now, &name),
         }
         self.act(now, told, net);

@@ -39,6 +39,48 @@ pub struct How {
     pub most: u32,
 }
 
+/// What is planned to happen.
+#[derive(Clone, PartialEq, Debug)]
+pub(crate) enum Act {
+    /// A fault, or its end.
+    Fault(Fault),
+    /// A node leaves in good order, with this exit code.
+    Leave(u32, u8),
+}
+
+/// All that is drawn from a seed.
+pub(crate) struct Drawn {
+    pub(crate) nodes: u32,
+    /// The longest latency, in µs; the shortest is 100.
+    pub(crate) slowest_us: f64,
+    pub(crate) loss: f64,
+    pub(crate) start_within: Duration,
+    pub(crate) seeds: u32,
+    /// In no order.
+    pub(crate) acts: Vec<(Instant, Act)>,
+    /// The dead start again when faults end.
+    pub(crate) restart: bool,
+}
+
+impl Drawn {
+    /// At most `most` members; 64 when zero.
+    pub(crate) fn new(seed: u64, most: u32) -> Self {
+        let mut rng = Rng::new(seed, 0x20e5);
+        let largest = if most == 0 { 64 } else { most };
+        let most = [6, 16, largest][rng.index(3)].min(largest);
+        let nodes = 2 + rng.below(u64::from(most) - 1) as u32;
+        let slowest_us = 100.0 + 900.0 * rng.unit();
+        let loss = if rng.chance(0.2) { 0.01 * rng.unit() } else { 0.0 };
+        let start_within = [Duration::ZERO, Duration::from_millis(200), ROUGH][rng.index(3)];
+        let seeds = 1 + rng.below(8.min(u64::from(nodes))) as u32;
+        let mut acts = Vec::new();
+        for _ in 0..rng.below(10) {
+            plan(&mut acts, &mut rng, nodes);
+        }
+        Self { nodes, slowest_us, loss, start_within, seeds, acts, restart: rng.chance(0.5) }
+    }
+}
+
 fn within(rng: &mut Rng, most: Duration) -> Duration {
     Duration(rng.below(most.0))
 }
@@ -65,7 +107,8 @@ fn cut(rng: &mut Rng, nodes: u32, name: &str) -> Partition {
 }
 
 /// Plans one fault and, where it does not end by itself, its end.
-fn plan(sim: &mut Sim<Member<Zone>>, rng: &mut Rng, nodes: u32) {
+fn plan(acts: &mut Vec<(Instant, Act)>, rng: &mut Rng, nodes: u32) {
+    let mut put = |at: Instant, fault: Fault| acts.push((at, Act::Fault(fault)));
     let at = Instant::ZERO + within(rng, ROUGH);
     let lasts = [Duration::from_millis(400), Duration::from_secs(3), Duration::from_secs(12)][rng.index(3)];
     let over = at + within(rng, lasts);
@@ -79,7 +122,7 @@ fn plan(sim: &mut Sim<Member<Zone>>, rng: &mut Rng, nodes: u32) {
         4 => {
             // All at once, or within a moment.
             let spread = if rng.chance(0.5) { Duration(1) } else { Duration::from_millis(300) };
-            (0..nodes).for_each(|n| sim.fault_at(at + within(rng, spread), Fault::restart(n)));
+            (0..nodes).for_each(|n| put(at + within(rng, spread), Fault::restart(n)));
             return;
         }
         5 | 6 => (Fault::pause(node), Some(Fault::resume(node))),
@@ -92,8 +135,8 @@ fn plan(sim: &mut Sim<Member<Zone>>, rng: &mut Rng, nodes: u32) {
             let cut = cut(rng, nodes, "flap");
             let each = Duration::from_millis(200) + within(rng, Duration::from_secs(3));
             for n in 0..4 {
-                sim.fault_at(at + each * (2 * n), Fault::Partition(cut.clone()));
-                sim.fault_at(at + each * (2 * n + 1), Fault::HealPartition("flap".to_owned()));
+                put(at + each * (2 * n), Fault::Partition(cut.clone()));
+                put(at + each * (2 * n + 1), Fault::HealPartition("flap".to_owned()));
             }
             return;
         }
@@ -122,13 +165,13 @@ fn plan(sim: &mut Sim<Member<Zone>>, rng: &mut Rng, nodes: u32) {
             (Fault::ResetStream(node, peer), Some(Fault::ResetStream(node, peer)))
         }
         _ => {
-            sim.command_at(at, node, Command::Leave(rng.below(256) as u8));
+            acts.push((at, Act::Leave(node, rng.below(256) as u8)));
             return;
         }
     };
-    sim.fault_at(at, begin);
+    put(at, begin);
     if let Some(end) = end {
-        sim.fault_at(over, end);
+        put(over, end);
     }
 }
 
@@ -138,31 +181,26 @@ fn plan(sim: &mut Sim<Member<Zone>>, rng: &mut Rng, nodes: u32) {
 /// Never: what is drawn makes sense.
 #[must_use]
 pub fn run(seed: u64, how: How) -> Report {
-    let mut rng = Rng::new(seed, 0x20e5);
-    let largest = if how.most == 0 { 64 } else { how.most };
-    let most = [6, 16, largest][rng.index(3)].min(largest);
-    let nodes = 2 + rng.below(u64::from(most) - 1) as u32;
-    let network = Network {
-        latency: Latency::Uniform { min_us: 100.0, max_us: 100.0 + 900.0 * rng.unit() },
-        loss: if rng.chance(0.2) { 0.01 * rng.unit() } else { 0.0 },
-        ..Network::default()
-    };
-    let start_within = [Duration::ZERO, Duration::from_millis(200), ROUGH][rng.index(3)];
+    let Drawn { nodes, slowest_us, loss, start_within, seeds, acts, restart } = Drawn::new(seed, how.most);
+    let latency = Latency::Uniform { min_us: 100.0, max_us: slowest_us };
+    let network = Network { latency, loss, ..Network::default() };
     let setup = Setup { seed, nodes, network, start_within, threads: how.threads.max(1), ..Setup::default() };
     let profile = if how.paper { Config::paper() } else { Config::lan() };
-    let seeds = 1 + rng.below(8.min(u64::from(nodes))) as u32;
     let options = Options { seeds, profile, telling: true, by_reference: how.by_reference, ..Options::default() };
     let (mut sim, _) = build(&setup, &options).expect("what is drawn makes sense");
-    let _ = checks::register(&mut sim, nodes, &options.profile);
+    let _ = checks::register(&mut sim, nodes, &options);
     let profile = if how.paper { " paper" } else { "" };
     sim.replay_with(format!("cargo run --release -p phalanx-sim --example sweep -- {seed} 1{profile}"));
-    for _ in 0..rng.below(10) {
-        plan(&mut sim, &mut rng, nodes);
+    for (at, act) in acts {
+        match act {
+            Act::Fault(fault) => sim.fault_at(at, fault),
+            Act::Leave(node, code) => sim.command_at(at, node, Command::Leave(code)),
+        }
     }
     sim.run_for(ROUGH);
     // Who starts while the whole bootstrap set is dead finds nobody: no protocol's fault.
     let found = (0..seeds).any(|n| sim.process(n).is_some_and(|m| m.engine().version(m.engine().me()).is_some()));
-    sim.heal(rng.chance(0.5) || !found);
+    sim.heal(restart || !found);
     let report = sim.settle(BOUND);
     if !report.is_green() {
         return report;
@@ -172,9 +210,12 @@ pub fn run(seed: u64, how: How) -> Report {
 }
 
 /// At rest nothing but beats is sent, unless somebody is missing who may come back: a seed, or one that is remembered.
-fn rest(sim: &mut Sim<Member<Zone>>, nodes: u32) {
-    let there = |m: &Member<Zone>| m.engine().len() == nodes as usize && m.engine().tables().history == 0;
-    if sim.cluster().processes().filter(|(_, m)| there(m)).count() < nodes as usize {
+pub(crate) fn rest(sim: &mut Sim<Member<Zone>>, nodes: u32) {
+    let there = |n: u32, m: &Member<Zone>| {
+        let zone = m.layout().nodes_of(m.layout().zone_of(n));
+        m.engine().len() == zone.len() && m.engine().tables().history == 0
+    };
+    if sim.cluster().processes().filter(|(n, m)| there(*n, m)).count() < nodes as usize {
         return;
     }
     let letters = |sim: &Sim<Member<Zone>>| -> u64 {

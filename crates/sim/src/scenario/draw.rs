@@ -44,6 +44,7 @@ struct Draw {
 macro_rules! put {
     ($out:expr, $($arg:tt)*) => {{ let _ = writeln!($out, $($arg)*); }};
 }
+pub(super) use put;
 
 impl Draw {
     fn scenario(&mut self, out: &mut String, seed: u64, workload: Option<&str>) {
@@ -280,8 +281,8 @@ mod tests {
             words.extend(text.split('"').skip(1).step_by(2).map(str::to_owned));
         }
         let faults = super::super::entry::KINDS;
-        // Nobody holds streams yet, and what ends by itself needs neither of the others.
-        let drawn = faults.iter().filter(|k| !matches!(**k, "stream-reset" | "heal" | "resume"));
+        // Links hold no streams and cannot leave, and what ends by itself needs neither of the others.
+        let drawn = faults.iter().filter(|k| !matches!(**k, "stream-reset" | "heal" | "resume" | "leave"));
         let rules = phalanx_fault::KindName::ALL.map(phalanx_fault::KindName::name);
         let others = ["fake", "real", "wire", "plain", "out", "in", "both", "torus", "segments", "leader", "all"];
         for word in drawn.chain(&rules).chain(&others).chain(&WORKLOADS) {

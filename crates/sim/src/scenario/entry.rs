@@ -43,6 +43,7 @@ pub(crate) enum What {
     StreamReset { against: Option<Vec<u32>> },
     Partition { name: Option<String>, direction: Direction, against: Option<Vec<u32>> },
     Heal { name: Option<String> },
+    Leave { code: u8 },
     Weather(Weather),
     Inject { point: Point, rule: Box<Rule>, peers: Vec<u32> },
 }
@@ -72,7 +73,7 @@ pub(crate) enum Point {
 }
 
 /// All kinds, as scenarios write them.
-pub(crate) const KINDS: [&str; 13] = [
+pub(crate) const KINDS: [&str; 14] = [
     "crash",
     "crash-host",
     "restart",
@@ -84,6 +85,7 @@ pub(crate) const KINDS: [&str; 13] = [
     "stream-reset",
     "partition",
     "heal",
+    "leave",
     "weather",
     "inject",
 ];
@@ -103,6 +105,7 @@ impl What {
             Self::StreamReset { .. } => "stream-reset",
             Self::Partition { .. } => "partition",
             Self::Heal { .. } => "heal",
+            Self::Leave { .. } => "leave",
             Self::Weather(_) => "weather",
             Self::Inject { .. } => "inject",
         }
@@ -120,7 +123,10 @@ impl What {
 
     /// It goes on until something ends it.
     fn can_last(&self) -> bool {
-        !matches!(self, Self::Restart | Self::Resume | Self::StreamReset { .. } | Self::Heal { .. })
+        !matches!(
+            self,
+            Self::Restart | Self::Resume | Self::StreamReset { .. } | Self::Heal { .. } | Self::Leave { .. }
+        )
     }
 }
 
@@ -156,6 +162,7 @@ pub(crate) struct EntryText {
     slower: Option<Span>,
     point: Option<Point>,
     rule: Option<Rule>,
+    code: Option<u8>,
 }
 
 /// What an entry must fit.
@@ -165,6 +172,8 @@ pub(crate) struct Frame<'a> {
     pub(crate) safety: Duration,
     /// Roles of the workload.
     pub(crate) roles: &'a [&'a str],
+    /// Nodes are members, which can leave.
+    pub(crate) members: bool,
 }
 
 impl EntryText {
@@ -219,6 +228,9 @@ impl EntryText {
                 }
                 What::Clock { rate, step_ns: self.step.take().unwrap_or_default().0 }
             }
+            "disk" if frame.members => {
+                return Err(Problem::new("kind", "`disk` needs engine `link`: members write nothing to disk"));
+            }
             "disk" => What::Disk(DiskFault {
                 delay: self.delay.take().unwrap_or_default().0,
                 fail: chance("fail", self.fail.take())?.unwrap_or(0.0),
@@ -236,6 +248,10 @@ impl EntryText {
                 against: self.take_against(frame)?,
             },
             "heal" => What::Heal { name: self.name.take() },
+            "leave" if frame.members => What::Leave { code: self.code.take().unwrap_or(0) },
+            "leave" => {
+                return Err(Problem::new("kind", "`leave` needs an engine with members: zone, all-to-all or gossip"));
+            }
             "weather" => What::Weather(Weather {
                 loss: chance("loss", self.loss.take())?.unwrap_or(0.0),
                 duplication: chance("duplication", self.duplication.take())?.unwrap_or(0.0),
@@ -287,7 +303,7 @@ impl EntryText {
             (Some(text), None) => Some(Pool::Nodes(text.resolve("nodes", frame.nodes)?)),
             (None, Some(role)) if frame.roles.contains(&role.as_str()) => Some(Pool::Role(role)),
             (None, Some(_)) if frame.roles.is_empty() => {
-                return Err(Problem::new("role", "the nodes of this workload have no roles: use `nodes` or `random`"));
+                return Err(Problem::new("role", "the nodes of this run have no roles: use `nodes` or `random`"));
             }
             (None, Some(role)) => return Err(Problem::new("role", unknown(&role, frame.roles))),
             (None, None) => None,
@@ -339,6 +355,7 @@ impl EntryText {
             (self.slower.is_some(), "slower"),
             (self.point.is_some(), "point"),
             (self.rule.is_some(), "rule"),
+            (self.code.is_some(), "code"),
         ];
         fields.into_iter().find(|f| f.0).map(|f| f.1)
     }
@@ -363,8 +380,9 @@ mod tests {
     use super::*;
 
     fn entry(text: &str) -> Result<Entry, String> {
+        let members = text.contains("leave");
         let text: EntryText = toml::from_str(text).map_err(|e| e.message().to_owned())?;
-        let frame = Frame { nodes: 8, safety: Duration::from_secs(10), roles: &["leader"] };
+        let frame = Frame { nodes: 8, safety: Duration::from_secs(10), roles: &["leader"], members };
         text.entry(&frame).map_err(|p| format!("{}: {}", p.path, p.text))
     }
 

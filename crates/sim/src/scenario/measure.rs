@@ -2,8 +2,10 @@
 //!
 //! All of them follow from the seed. Wall time does not and is no measure: a verdict must not depend on the machine.
 
+use super::engine::Engine;
 use super::entry::KINDS;
 use super::load::Leaders;
+use super::told::MembersTold;
 use crate::check::{Checker, Verdict};
 use crate::station::{Layer, Note, OrderNote, Station};
 use crate::stats::{Drop, Stats};
@@ -30,10 +32,10 @@ impl Measures {
     }
 }
 
-/// The names of all measures, in the order of reports.
+/// The names of all measures of runs of an engine, in the order of reports.
 #[must_use]
-pub fn names() -> Vec<String> {
-    Facts::default().measures().0.into_iter().map(|m| m.0).collect()
+pub fn names(engine: Engine) -> Vec<String> {
+    Facts::of(engine).measures().0.into_iter().map(|m| m.0).collect()
 }
 
 /// All that the measures are made of.
@@ -42,7 +44,7 @@ pub(crate) struct Facts {
     pub(crate) stats: Stats,
     /// Of all links that ever lived.
     pub(crate) link: LinkSums,
-    pub(crate) told: Told,
+    pub(crate) told: WhatWasTold,
     /// Entries of the timeline that were carried out, for each node that they fell on.
     pub(crate) faults: BTreeMap<&'static str, u64>,
     pub(crate) wire: InjectedSums,
@@ -52,7 +54,29 @@ pub(crate) struct Facts {
     pub(crate) violations: u64,
 }
 
+/// By whom depends on the engine.
+#[derive(Clone, Debug)]
+pub(crate) enum WhatWasTold {
+    Stations(Told),
+    Members(MembersTold),
+}
+
+impl Default for WhatWasTold {
+    fn default() -> Self {
+        Self::Stations(Told::default())
+    }
+}
+
 impl Facts {
+    /// Those of a run that has not begun.
+    pub(crate) fn of(engine: Engine) -> Self {
+        let told = match engine {
+            Engine::Link => WhatWasTold::default(),
+            Engine::Zone | Engine::AllToAll | Engine::Gossip => WhatWasTold::Members(MembersTold::default()),
+        };
+        Self { told, ..Self::default() }
+    }
+
     pub(crate) fn measures(&self) -> Measures {
         let mut all = Vec::new();
         let mut put = |name: &str, value: u64| all.push((name.to_owned(), value));
@@ -66,17 +90,10 @@ impl Facts {
         for reason in Drop::ALL {
             put(&format!("packets.dropped.{}", reason.name()), self.stats.dropped(reason));
         }
-        put("sent", self.told.sent.iter().sum());
-        put("delivered", self.told.delivered.iter().sum());
-        for (layer, name) in LAYERS {
-            put(&format!("sent.{name}"), self.told.sent[layer as usize]);
-            put(&format!("delivered.{name}"), self.told.delivered[layer as usize]);
+        match &self.told {
+            WhatWasTold::Stations(told) => told.put(&mut put),
+            WhatWasTold::Members(told) => told.put(&mut put),
         }
-        put("ups", self.told.ups);
-        put("downs", self.told.downs);
-        put("undelivered", self.told.undelivered);
-        put("gaps", self.told.gaps);
-        put("starts", self.told.starts);
         for (name, value) in self.link.0.iter().zip(LINK_NAMES).map(|(&value, name)| (name, value)) {
             put(name, value);
         }
@@ -182,6 +199,22 @@ pub(crate) struct Told {
     starts: u64,
 }
 
+impl Told {
+    fn put(&self, put: &mut impl FnMut(&str, u64)) {
+        put("sent", self.sent.iter().sum());
+        put("delivered", self.delivered.iter().sum());
+        for (layer, name) in LAYERS {
+            put(&format!("sent.{name}"), self.sent[layer as usize]);
+            put(&format!("delivered.{name}"), self.delivered[layer as usize]);
+        }
+        put("ups", self.ups);
+        put("downs", self.downs);
+        put("undelivered", self.undelivered);
+        put("gaps", self.gaps);
+        put("starts", self.starts);
+    }
+}
+
 /// Counts what stations tell, for whoever holds the other end.
 pub(crate) struct Listener(pub(crate) Arc<Mutex<Told>>);
 
@@ -229,14 +262,18 @@ mod tests {
 
     #[test]
     fn every_measure_has_a_name_of_its_own() {
-        let mut names = names();
-        let all = names.len();
-        names.sort();
-        names.dedup();
-        assert_eq!(names.len(), all);
-        for wanted in ["delivered", "retransmissions", "packets.dropped.loss", "link.dropped.bad-seal"] {
-            assert!(names.iter().any(|n| n == wanted), "{wanted}");
+        for (engine, of_its_own) in [(Engine::Link, "delivered"), (Engine::Zone, "boot_ms"), (Engine::Gossip, "leaves")]
+        {
+            let mut names = names(engine);
+            let all = names.len();
+            names.sort();
+            names.dedup();
+            assert_eq!(names.len(), all);
+            for wanted in [of_its_own, "retransmissions", "packets.dropped.loss", "link.dropped.bad-seal"] {
+                assert!(names.iter().any(|n| n == wanted), "{wanted}");
+            }
         }
+        assert!(!names(Engine::Zone).contains(&"delivered".to_owned()));
     }
 
     #[test]

@@ -7,17 +7,20 @@
 //! | file | idea |
 //! |---|---|
 //! | `text` | the fields, and the scenario they make |
+//! | `engine` | fields of membership engines |
 //! | `problem` | what is wrong, with its line and what is accepted |
 //! | `set` | `--set key=value` |
 //! | `entry`, `select`, `span` | the timeline: what, on whom, when |
-//! | `measure`, `expect` | what a run counts, and bounds on it |
+//! | `measure`, `told`, `expect` | what a run counts, what its members told, and bounds on both |
 //! | `load` | workloads: their names, and the roles that nodes play in them |
-//! | `run` | carries a scenario out |
-//! | `draw`, `swarm` | many scenarios, drawn from seeds and run on all cores |
+//! | `run`, `subject` | carries a scenario out, on links or on members |
+//! | `draw`, `draw_members`, `swarm` | many scenarios, drawn from seeds and run on all cores |
 //!
 //! [`Workload`]: crate::station::Workload
 
 mod draw;
+mod draw_members;
+mod engine;
 mod entry;
 mod expect;
 mod load;
@@ -27,13 +30,17 @@ mod run;
 mod select;
 mod set;
 mod span;
+mod subject;
 mod swarm;
 mod text;
+mod told;
 
 pub use draw::{WORKLOADS, draw};
+pub use engine::{Engine, Members, Membership, Writes};
 pub use expect::Bound;
 pub use measure::{Measures, names};
 pub use problem::ScenarioError;
 pub use run::{Missed, Outcome};
-pub use swarm::{Red, Run, Summary, Swarm, swarm};
-pub use text::{Phases, Scenario};
+pub use swarm::{Red, Run, Summary, Swarm, drawn, swarm};
+pub use text::{Phases, Runs, Scenario};
+pub use told::NEVER;

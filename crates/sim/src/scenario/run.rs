@@ -1,11 +1,12 @@
-//! Carries a scenario out: the timeline, then healing, then the verdict.
+//! Carries a scenario out: the timeline, and the verdict.
 //!
 //! Who is meant by `random` or by a role is decided when the fault comes, from what is true then. Each entry of the
 //! timeline draws from a generator of its own, so that one more entry does not change whom the others hit.
 
 use super::entry::{Direction, Entry, Point, What};
 use super::expect::Bound;
-use super::measure::{Facts, Listener, Measures, Told};
+use super::measure::{Facts, Measures};
+use super::subject::{Subject, Writer};
 use super::text::Scenario;
 use crate::check::{Report, Violation};
 use crate::disk::DiskFault;
@@ -14,12 +15,10 @@ use crate::network::Weather;
 use crate::node::State;
 use crate::partition::{NodeSet, Partition};
 use crate::sim::Sim;
-use crate::station::{BuildError, Command, Station, build, finish};
 use crate::stats::Stats;
 use phalanx_core::{Duration, Instant, Rng};
 use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::{Arc, Mutex, PoisonError};
 
 /// The generators of timelines, apart from those of nodes and of drawn configurations.
 const STREAM: u64 = 0x71e1_0000_0000_0000;
@@ -58,25 +57,20 @@ impl Outcome {
 }
 
 impl Scenario {
-    /// Runs it.
-    ///
-    /// # Errors
-    /// When the cluster cannot be built.
-    pub fn run(&self) -> Result<Outcome, BuildError> {
-        let mut sim = build(&self.setup, &self.workload, &self.options)?;
-        let told = Arc::new(Mutex::new(Told::default()));
-        sim.check(Listener(told.clone()));
+    /// What a run comes to.
+    pub(super) fn outcome(&self, run: impl FnOnce() -> (Report, Facts)) -> Outcome {
         let begin = std::time::Instant::now();
         // A panic in a machine is what a simulator is there to find: a red run like others, with a seed to replay it.
-        let ran = catch_unwind(AssertUnwindSafe(|| Runner::new(self, sim, told).run()));
+        let ran = catch_unwind(AssertUnwindSafe(run));
         let wall = begin.elapsed();
-        let (report, facts) = ran.unwrap_or_else(|panic| (panicked(self.setup.seed, panic.as_ref()), Facts::default()));
+        let nothing = || Facts::of(self.engine());
+        let (report, facts) = ran.unwrap_or_else(|panic| (panicked(self.setup.seed, panic.as_ref()), nothing()));
         let measures = facts.measures();
         let missed = self.expect.iter().filter_map(|bound| {
             let value = measures.get(&bound.measure)?;
             (!bound.holds(value)).then(|| Missed { bound: bound.clone(), value })
         });
-        Ok(Outcome { missed: missed.collect(), report, measures, wall })
+        Outcome { missed: missed.collect(), report, measures, wall }
     }
 }
 
@@ -95,11 +89,19 @@ fn panicked(seed: u64, panic: &(dyn std::any::Any + Send)) -> Report {
     }
 }
 
+/// How often a run is looked at.
+pub(super) const LOOK: Duration = Duration::from_millis(10);
+
+/// Whether a process, on that node, plays a role.
+type Plays<'a, P> = Box<dyn Fn(&P, &str, u32) -> bool + 'a>;
+/// Looks at a run, and says when it has seen enough.
+type Look<'a, P> = Box<dyn FnMut(&Sim<P>) -> bool + 'a>;
+
 /// A scenario under way.
-struct Runner<'a> {
+pub(super) struct Runner<'a, P: Subject> {
     scenario: &'a Scenario,
-    sim: Sim<Station>,
-    told: Arc<Mutex<Told>>,
+    pub(super) sim: Sim<P>,
+    plays: Plays<'a, P>,
     facts: Facts,
     /// What comes when; things of one time in the order in which they were planned.
     agenda: BTreeMap<(Instant, u64), Due>,
@@ -107,6 +109,10 @@ struct Runner<'a> {
     rngs: Vec<Rng>,
     /// Some entry of the timeline has a rule above the seal.
     uses_plain: bool,
+    /// Members write attributes.
+    pub(super) writer: Option<Writer>,
+    /// Somebody looks at the run now and then.
+    pub(super) look: Option<Look<'a, P>>,
 }
 
 /// Something to do at its time.
@@ -123,13 +129,14 @@ enum End {
     Faults(Vec<Fault>),
 }
 
-impl<'a> Runner<'a> {
-    fn new(scenario: &'a Scenario, sim: Sim<Station>, told: Arc<Mutex<Told>>) -> Self {
+impl<'a, P: Subject> Runner<'a, P> {
+    pub(super) fn new(scenario: &'a Scenario, sim: Sim<P>, plays: Plays<'a, P>) -> Self {
         let rngs = (0..scenario.timeline.len() as u64).map(|n| Rng::new(scenario.setup.seed, STREAM | n)).collect();
-        let facts = Facts::default();
+        let facts = Facts::of(scenario.engine());
         let plain = |e: &Entry| matches!(e.what, What::Inject { point: Point::Plain, .. });
         let uses_plain = scenario.timeline.iter().any(plain);
-        let mut runner = Self { scenario, sim, told, facts, agenda: BTreeMap::new(), planned: 0, rngs, uses_plain };
+        let (agenda, planned, writer, look) = (BTreeMap::new(), 0, None, None);
+        let mut runner = Self { scenario, sim, plays, facts, agenda, planned, rngs, uses_plain, writer, look };
         for (entry, line) in scenario.timeline.iter().enumerate() {
             runner.plan(Instant::ZERO + line.at.max(STARTED), Due::Begin { entry, turn: 0 });
         }
@@ -141,13 +148,14 @@ impl<'a> Runner<'a> {
         self.planned += 1;
     }
 
-    fn run(mut self) -> (Report, Facts) {
+    /// The first phase.
+    pub(super) fn carry_out(&mut self) {
         let healing = Instant::ZERO + self.scenario.phases.safety;
         while let Some(((at, _), due)) = self.agenda.pop_first() {
             if at >= healing {
                 break;
             }
-            self.sim.run_until(at);
+            self.advance(at);
             match due {
                 Due::Begin { entry, turn } => self.begin(at, entry, turn),
                 Due::End(End::Faults(faults)) => faults.into_iter().for_each(|f| self.sim.fault(f)),
@@ -157,10 +165,26 @@ impl<'a> Runner<'a> {
                 }
             }
         }
-        self.sim.run_until(healing);
-        let report = finish(&mut self.sim, self.scenario.phases.work, self.scenario.phases.liveness);
-        self.count(&report);
-        (report, self.facts)
+        self.advance(healing);
+    }
+
+    /// Runs until then, with whoever writes and looks on the way.
+    pub(super) fn advance(&mut self, until: Instant) {
+        loop {
+            let now = self.sim.now();
+            let written = self.writer.as_ref().map_or(until, |w| w.at.max(now));
+            let looked = if self.look.is_some() { now + LOOK } else { until };
+            self.sim.run_until(until.min(written).min(looked));
+            let now = self.sim.now();
+            self.look.take_if(|look| look(&self.sim));
+            if now >= until {
+                return;
+            }
+            if let Some(writer) = self.writer.as_mut().filter(|w| w.at <= now) {
+                let (node, written) = writer.next();
+                P::write(written).into_iter().for_each(|command| self.sim.command(node, command));
+            }
+        }
     }
 
     fn begin(&mut self, at: Instant, entry: usize, turn: u64) {
@@ -183,8 +207,7 @@ impl<'a> Runner<'a> {
             (What::Restart, state) if line.on.is_open() => is_dead(state),
             (what, state) => befalls(what, state),
         };
-        let told = self.told.lock().unwrap_or_else(PoisonError::into_inner);
-        let role = |role: &str, n: u32| told.leaders.plays(n, role);
+        let role = |role: &str, n: u32| sim.process(n).is_some_and(|p| (self.plays)(p, role, n));
         let mut nodes = line.on.pick(self.scenario.setup.nodes, &mut self.rngs[entry], fits, role);
         // A list may name nodes that the fault leaves as they are: they do not count as hit.
         nodes.retain(|&n| befalls(&line.what, sim.state(n)));
@@ -246,45 +269,51 @@ impl<'a> Runner<'a> {
                 (nodes.iter().map(inject).collect(), None)
             }
             What::Inject { point: Point::Plain, rule, .. } => {
-                nodes.iter().for_each(|&n| self.sim.command(n, Command::Plain(rule.clone())));
+                nodes.iter().for_each(|&n| self.sim.command(n, P::plain(rule.clone())));
+                (Vec::new(), None)
+            }
+            &What::Leave { code } => {
+                let leave = |&n: &u32| P::leave(code).into_iter().for_each(|command| self.sim.command(n, command));
+                nodes.iter().for_each(leave);
                 (Vec::new(), None)
             }
         };
         if matches!(line.what, What::Crash | What::CrashHost | What::Restart) {
-            nodes.iter().for_each(|&n| self.count_station(n));
+            nodes.iter().for_each(|&n| self.count_link(n));
         }
         *self.facts.faults.entry(line.what.name()).or_default() += hit;
         faults.into_iter().for_each(|f| self.sim.fault(f));
         end
     }
 
-    fn heal_plain(&mut self) {
-        (0..self.scenario.setup.nodes).for_each(|n| self.sim.command(n, Command::HealPlain));
+    pub(super) fn heal_plain(&mut self) {
+        (0..self.scenario.setup.nodes).for_each(|n| self.sim.command(n, P::heal_plain()));
     }
 
-    /// Adds what a station has counted, before it dies or when the run is over.
-    fn count_station(&mut self, node: u32) {
-        if let Some(station) = self.sim.process(node) {
-            self.facts.link.add(station.link().counters());
+    /// Adds what a link has counted, before its process dies or when the run is over.
+    fn count_link(&mut self, node: u32) {
+        if let Some(process) = self.sim.process(node) {
+            self.facts.link.add(process.link().counters());
             // The link lends its injector only to be changed; a copy can be asked too, where there is anything to ask.
             if self.uses_plain {
-                self.facts.plain.add(station.link().clone().tap().counters());
+                self.facts.plain.add(process.link().clone().tap().counters());
             }
         }
     }
 
-    fn count(&mut self, report: &Report) {
-        (0..self.scenario.setup.nodes).for_each(|n| self.count_station(n));
+    /// All that a run came to but what its processes told.
+    pub(super) fn count(mut self, report: &Report) -> Facts {
+        (0..self.scenario.setup.nodes).for_each(|n| self.count_link(n));
         for node in self.sim.cluster().0.iter().flat_map(|shard| &shard.nodes) {
             if let Some(injector) = node.meta.peek_extras().and_then(|x| x.injector.as_ref()) {
                 self.facts.wire.add(injector.counters());
             }
         }
         self.facts.stats = report.stats;
-        self.facts.told = self.told.lock().unwrap_or_else(PoisonError::into_inner).clone();
         self.facts.virtual_ms = report.ended.since(Instant::ZERO).as_millis();
         self.facts.settled_ms = report.settled_in.map_or(0, Duration::as_millis);
         self.facts.violations = report.violations.len() as u64 + report.more;
+        self.facts
     }
 }
 
@@ -293,7 +322,7 @@ fn befalls(what: &What, state: State) -> bool {
     match what {
         What::Crash => matches!(state, State::Up | State::Paused),
         What::CrashHost => matches!(state, State::Up | State::Paused | State::ProcessDown),
-        What::Pause => state == State::Up,
+        What::Pause | What::Leave { .. } => state == State::Up,
         What::Resume => state == State::Paused,
         _ => true,
     }

@@ -4,6 +4,8 @@
 //! core was faster: runs behind the first red one do not count, those before it are finished first.
 
 use super::draw::draw;
+use super::draw_members::draw_members;
+use super::engine::Engine;
 use super::run::Outcome;
 use super::text::Scenario;
 use crate::node::fold;
@@ -21,7 +23,9 @@ pub struct Swarm {
     pub runs: u64,
     /// How many at once.
     pub jobs: usize,
-    /// Only this workload; all of them when absent.
+    /// What the nodes run.
+    pub engine: Engine,
+    /// Only this workload of links; all of them when absent.
     pub workload: Option<String>,
     /// Goes on after a red run.
     pub keep_going: bool,
@@ -32,7 +36,7 @@ pub struct Swarm {
 pub struct Run {
     /// Its seed.
     pub seed: u64,
-    /// Its workload.
+    /// Its workload, or its membership engine.
     pub workload: &'static str,
     /// Its number of nodes.
     pub nodes: u32,
@@ -81,7 +85,7 @@ pub struct Summary {
 /// Draws and runs a swarm. `progress` hears of each run as it ends, with how many have.
 #[must_use]
 pub fn swarm(plan: &Swarm, progress: impl Fn(u64, &Run) + Sync) -> Summary {
-    carry_out(plan, progress, |seed| one(seed, plan.workload.as_deref()))
+    carry_out(plan, progress, |seed| one(seed, plan.engine, plan.workload.as_deref()))
 }
 
 fn carry_out(plan: &Swarm, progress: impl Fn(u64, &Run) + Sync, one: impl Fn(u64) -> (Run, Outcome) + Sync) -> Summary {
@@ -120,8 +124,8 @@ fn carry_out(plan: &Swarm, progress: impl Fn(u64, &Run) + Sync, one: impl Fn(u64
 }
 
 /// The run of one seed.
-fn one(seed: u64, workload: Option<&str>) -> (Run, Outcome) {
-    let text = draw(seed, workload);
+fn one(seed: u64, engine: Engine, workload: Option<&str>) -> (Run, Outcome) {
+    let text = drawn(seed, engine, workload);
     let name = format!("swarm-{seed}");
     let mut scenario = Scenario::parse(&name, &text, &[] as &[&str]).expect("what is drawn makes sense");
     scenario.setup.seed = seed;
@@ -136,6 +140,15 @@ fn one(seed: u64, workload: Option<&str>) -> (Run, Outcome) {
         green: outcome.is_green(),
     };
     (run, outcome)
+}
+
+/// The text of the scenario that `seed` stands for.
+#[must_use]
+pub fn drawn(seed: u64, engine: Engine, workload: Option<&str>) -> String {
+    match engine {
+        Engine::Link => draw(seed, workload),
+        Engine::Zone | Engine::AllToAll | Engine::Gossip => draw_members(seed, engine),
+    }
 }
 
 impl Summary {
@@ -197,7 +210,7 @@ mod tests {
     }
 
     fn plan(jobs: usize, keep_going: bool) -> Swarm {
-        Swarm { first: 5, runs: 20, jobs, workload: None, keep_going }
+        Swarm { first: 5, runs: 20, jobs, engine: Engine::Link, workload: None, keep_going }
     }
 
     #[test]

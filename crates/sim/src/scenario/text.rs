@@ -1,5 +1,6 @@
 //! The fields of a scenario, and the scenario they make.
 
+use super::engine::{AttributesText, Engine, Members, MembersText, ZonesText};
 use super::entry::{Entry, EntryText, Frame};
 use super::expect::{Bound, ExpectText, bounds};
 use super::load::{name, roles};
@@ -20,10 +21,8 @@ pub struct Scenario {
     pub name: String,
     /// The cluster: size, seed, threads, network.
     pub setup: Setup,
-    /// What the nodes do.
-    pub workload: Workload,
-    /// How they do it.
-    pub options: Options,
+    /// What the nodes run.
+    pub runs: Runs,
     /// How long.
     pub phases: Phases,
     /// Measures to print; all that came up when empty.
@@ -31,6 +30,20 @@ pub struct Scenario {
     /// What must hold beyond the checkers.
     pub expect: Vec<Bound>,
     pub(crate) timeline: Vec<Entry>,
+}
+
+/// What nodes run.
+#[derive(Clone, PartialEq, Debug)]
+pub enum Runs {
+    /// Links alone.
+    Stations {
+        /// What they do.
+        workload: Workload,
+        /// How they do it.
+        options: Options,
+    },
+    /// Whole nodes with a membership engine.
+    Members(Members),
 }
 
 /// First safety under faults; then everything is healed, and things must get well.
@@ -42,6 +55,8 @@ pub struct Phases {
     pub work: Duration,
     /// How long the cluster then has to get well.
     pub liveness: Duration,
+    /// Dead members start again when faults end.
+    pub restart: bool,
 }
 
 /// The fields, in the order in which they are listed to those who misspell one.
@@ -50,6 +65,12 @@ pub struct Phases {
 struct Text {
     name: String,
     nodes: u32,
+    #[serde(default)]
+    engine: Engine,
+    profile: Option<String>,
+    multicast: Option<bool>,
+    zones: Option<ZonesText>,
+    attributes: Option<AttributesText>,
     seed: Option<u64>,
     threads: Option<usize>,
     #[serde(default)]
@@ -61,7 +82,7 @@ struct Text {
     socket_packets: Option<usize>,
     #[serde(default)]
     network: Network,
-    workload: Workload,
+    workload: Option<Workload>,
     #[serde(default)]
     fault: Vec<EntryText>,
     #[serde(default)]
@@ -72,7 +93,7 @@ struct Text {
     expect: ExpectText,
 }
 
-#[derive(Default, Deserialize)]
+#[derive(Clone, Copy, PartialEq, Eq, Default, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 enum SealsText {
     #[default]
@@ -85,13 +106,19 @@ enum SealsText {
 struct PhasesText {
     safety: Span,
     work: Span,
-    liveness: Span,
+    liveness: Option<Span>,
+    restart: Option<bool>,
 }
+
+/// How long links may take to get well.
+const LIVENESS: Duration = Duration::from_secs(60);
+/// How long members may: those who were removed again and again wait before they speak up.
+const MEMBERS_LIVENESS: Duration = crate::member::sweep::BOUND;
 
 impl Default for PhasesText {
     fn default() -> Self {
         let seconds = |n| Span(Duration::from_secs(n));
-        Self { safety: seconds(10), work: seconds(1), liveness: seconds(60) }
+        Self { safety: seconds(10), work: seconds(1), liveness: None, restart: None }
     }
 }
 
@@ -102,10 +129,22 @@ struct MeasureText {
 }
 
 impl Scenario {
-    /// The name of its workload, as scenarios write it.
+    /// The name of its workload, or of its membership engine, as scenarios write it.
     #[must_use]
     pub fn workload_name(&self) -> &'static str {
-        name(&self.workload)
+        match &self.runs {
+            Runs::Stations { workload, .. } => name(workload),
+            Runs::Members(members) => members.engine().name(),
+        }
+    }
+
+    /// What its nodes run.
+    #[must_use]
+    pub fn engine(&self) -> Engine {
+        match &self.runs {
+            Runs::Stations { .. } => Engine::Link,
+            Runs::Members(members) => members.engine(),
+        }
     }
 
     /// Reads the text of a scenario. `source` is what to call it in errors; `changes` are `key=value` pairs made to it
@@ -165,17 +204,23 @@ impl Text {
             ..usual
         };
         check_network(&setup)?;
-        self.workload.check().map_err(|e| Problem::new(format!("workload.{}", workload_field(&e)), e.to_string()))?;
-        let PhasesText { safety: Span(safety), work: Span(work), liveness: Span(liveness) } = self.phases;
-        if safety == Duration::ZERO {
-            return Err(Problem::new("phases.safety", "must be longer than nothing"));
-        }
+        let Self { engine, profile, multicast, zones, attributes, .. } = self;
+        let only_members = MembersText { profile, multicast, zones, attributes };
+        let runs = match engine {
+            Engine::Link => stations(only_members, self.workload, self.seals, self.by_reference)?,
+            engine => members(engine, only_members, self.workload, self.seals, (self.nodes, self.by_reference))?,
+        };
+        let (roles, is_members) = match &runs {
+            Runs::Stations { workload, .. } => (roles(workload), false),
+            Runs::Members(members) => (members.roles(), true),
+        };
+        let phases = self.phases.phases(engine).map_err(|p| p.inside("phases"))?;
         let mut timeline = Vec::new();
         for (number, entry) in self.fault.into_iter().enumerate() {
-            let frame = Frame { nodes: self.nodes, safety, roles: roles(&self.workload) };
+            let frame = Frame { nodes: self.nodes, safety: phases.safety, roles, members: is_members };
             timeline.push(entry.entry(&frame).map_err(|p| p.inside(&format!("fault.{number}")))?);
         }
-        let names = names();
+        let names = names(engine);
         let known: Vec<&str> = names.iter().map(String::as_str).collect();
         for (n, shown) in self.measure.show.iter().enumerate() {
             if !known.contains(&shown.as_str()) {
@@ -183,15 +228,63 @@ impl Text {
             }
         }
         let expect = bounds(self.expect, &known).map_err(|p| p.inside("expect"))?;
-        let seals = match self.seals {
-            SealsText::Fake => Seals::Fake,
-            SealsText::Real => Seals::Real,
-        };
-        let options = Options { seals, by_reference: self.by_reference, ..Options::default() };
-        let phases = Phases { safety, work, liveness };
-        let measure = self.measure.show;
-        Ok(Scenario { name: self.name, setup, workload: self.workload, options, phases, measure, expect, timeline })
+        Ok(Scenario { name: self.name, setup, runs, phases, measure: self.measure.show, expect, timeline })
     }
+}
+
+impl PhasesText {
+    fn phases(self, engine: Engine) -> Result<Phases, Problem> {
+        let Self { safety: Span(safety), work: Span(work), liveness, restart } = self;
+        if safety == Duration::ZERO {
+            return Err(Problem::new("safety", "must be longer than nothing"));
+        }
+        if engine == Engine::Link && restart == Some(false) {
+            return Err(Problem::new(
+                "restart",
+                "links are owed what was promised them: with engine `link` all return",
+            ));
+        }
+        let usual = if engine == Engine::Link { LIVENESS } else { MEMBERS_LIVENESS };
+        Ok(Phases { safety, work, liveness: liveness.map_or(usual, |s| s.0), restart: restart.unwrap_or(true) })
+    }
+}
+
+fn stations(
+    members: MembersText,
+    workload: Option<Workload>,
+    seals: SealsText,
+    by_reference: bool,
+) -> Result<Runs, Problem> {
+    if let Some(field) = members.first() {
+        let text = "does not apply to engine `link`: it needs engine = \"zone\", \"all-to-all\" or \"gossip\"";
+        return Err(Problem::new(field, text));
+    }
+    let workload = workload.ok_or_else(|| Problem::new("", "missing field `workload`"))?;
+    workload.check().map_err(|e| Problem::new(format!("workload.{}", workload_field(&e)), e.to_string()))?;
+    let seals = match seals {
+        SealsText::Fake => Seals::Fake,
+        SealsText::Real => Seals::Real,
+    };
+    Ok(Runs::Stations { workload, options: Options { seals, by_reference, ..Options::default() } })
+}
+
+fn members(
+    engine: Engine,
+    text: MembersText,
+    workload: Option<Workload>,
+    seals: SealsText,
+    (nodes, by_reference): (u32, bool),
+) -> Result<Runs, Problem> {
+    let name = engine.name();
+    if workload.is_some() {
+        let text =
+            format!("does not apply to engine `{name}`: its members watch each other; [attributes] lets them write");
+        return Err(Problem::new("workload", text));
+    }
+    if seals == SealsText::Real {
+        return Err(Problem::new("seals", format!("engine `{name}` runs with \"fake\" ones only")));
+    }
+    Ok(Runs::Members(text.members(engine, nodes, by_reference)?))
 }
 
 /// Says which field the engine will not take.
@@ -239,9 +332,10 @@ mod tests {
     fn defaults_are_those_of_the_guide() {
         let scenario = Scenario::parse("x.toml", GOOD, &[] as &[&str]).unwrap();
         assert_eq!((scenario.setup.seed, scenario.setup.threads), (1, 1));
-        assert_eq!((scenario.options.seals, scenario.options.by_reference), (Seals::Fake, false));
+        let Runs::Stations { options, .. } = &scenario.runs else { panic!("links are the default") };
+        assert_eq!((options.seals, options.by_reference), (Seals::Fake, false));
         let [safety, work, liveness] = [10, 1, 60].map(Duration::from_secs);
-        assert_eq!(scenario.phases, Phases { safety, work, liveness });
+        assert_eq!(scenario.phases, Phases { safety, work, liveness, restart: true });
         assert_eq!((scenario.timeline.len(), scenario.workload_name()), (1, "order"));
     }
 
@@ -290,6 +384,48 @@ mod tests {
             let error = refused(&GOOD.replacen(from, to, 1), &[]);
             assert!(error.contains(wanted), "{to}\n{error}\nshould say {wanted}");
         }
+    }
+
+    #[test]
+    fn engines_have_fields_of_their_own_and_say_which() {
+        let zone = "name = 'x'\nengine = 'zone'\nnodes = 9\n\n[zones]\nsize = 4\nsupervisors = 1\n\n[attributes]\nkeys = 2\n\n\
+                    [[fault]]\nkind = 'leave'\nnodes = [3]\ncode = 7\n";
+        let scenario = Scenario::parse("x.toml", zone, &[] as &[&str]).unwrap();
+        let Runs::Members(members) = &scenario.runs else { panic!("not members") };
+        assert_eq!((members.engine(), members.options.zone, members.options.supervisors), (Engine::Zone, 4, 1));
+        assert_eq!(scenario.phases.liveness, Duration::from_secs(400));
+        for (from, to, wanted) in [
+            ("'zone'", "'zoo'", "x.toml:2: `engine`: unknown variant `zoo`; known: zone, "),
+            ("'zone'", "'link'", "x.toml:5: `zones`: does not apply to engine `link`: it needs engine = \"zone\""),
+            ("'zone'", "'gossip'", "x.toml:7: `zones.supervisors`: does not apply to engine `gossip`"),
+            ("'zone'", "'zone'\nprofile = 'lam'", "x.toml:3: `profile`: `lam` is unknown; known: lan, "),
+            ("'zone'", "'zone'\nmulticast = true", "x.toml:3: `multicast`: does not apply to engine `zone`"),
+            ("'zone'", "'zone'\nseals = 'real'", "x.toml:3: `seals`: engine `zone` runs with \"fake\" ones only"),
+            (
+                "'zone'",
+                "'zone'\nworkload = { kind = 'order' }",
+                "x.toml:3: `workload`: does not apply to engine `zone`",
+            ),
+            ("size = 4", "size = 0", "x.toml:6: `zones.size`: 0 members make no zone"),
+            ("size = 4", "seeds = 0", "x.toml:6: `zones.seeds`: without a seed"),
+            ("size = 4", "siz = 4", "x.toml:6: `zones.siz`: unknown field `siz`; known: size, "),
+            ("supervisors = 1", "supervisors = 9", "x.toml:7: `zones.supervisors`: 9 of 9 nodes"),
+            ("keys = 2", "keys = 17", "x.toml:10: `attributes.keys`: 17: from 1 to 16"),
+            ("keys = 2", "interval_ms = 0", "x.toml:10: `attributes.interval_ms`: 0 is no pace"),
+            ("code = 7", "code = 256", "x.toml:15: `fault.0.code`: invalid value"),
+            ("nodes = [3]", "role = 'leader'", "`fault.0.role`: `leader` is unknown; known: seed, "),
+            ("'leave'", "'disk'", "`fault.0.kind`: `disk` needs engine `link`"),
+            ("[[fault]]", "[expect]\ndelivered = 1\n[[fault]]", "`expect.delivered`: `delivered` is unknown"),
+        ] {
+            assert!(zone.contains(from), "{from}");
+            let error = refused(&zone.replacen(from, to, 1), &[]);
+            assert!(error.contains(wanted), "{to}\n{error}\nshould say {wanted}");
+        }
+        let leave = GOOD.replace("kind = 'crash'", "kind = 'leave'");
+        assert!(refused(&leave, &[]).contains("`fault.0.kind`: `leave` needs an engine with members"));
+        assert!(refused(GOOD, &["phases.restart=false"]).contains("with engine `link` all return"));
+        let without = GOOD.replace("[workload]\nkind = 'order'\n", "");
+        assert!(refused(&without, &[]).contains("missing field `workload`"));
     }
 
     #[test]

@@ -4,6 +4,7 @@ use super::Upward;
 use crate::member::{Card, Frozen, Roster, Version};
 use crate::zone::letter::{Alive, Parcel};
 use crate::zone::view::{Standing, View};
+use phalanx_core::Identity;
 use phalanx_wire::zone::flag;
 use std::sync::Arc;
 
@@ -26,6 +27,10 @@ impl Default for Replica {
 impl Replica {
     pub(super) fn len(&self) -> usize {
         self.view.len()
+    }
+
+    pub(super) fn contains(&self, identity: &Identity) -> bool {
+        self.roster.find(identity).is_some_and(|slot| self.view.contains(slot))
     }
 
     /// Takes a report.

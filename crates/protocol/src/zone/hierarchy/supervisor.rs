@@ -40,12 +40,38 @@ struct Reporter {
     addr: Addr,
     rank: u8,
     replica: Replica,
+    /// Another delegate has said since that this one is not in the zone any more. A host that died says nothing itself.
+    gone: bool,
 }
 
 impl Guarded {
-    /// What the delegate of the lowest rank says.
+    /// What the delegate of the lowest rank says, of those who are there.
     fn replica(&self) -> Option<&Replica> {
-        self.reporters.iter().min_by_key(|r| r.rank).map(|r| &r.replica)
+        self.reporters.iter().min_by_key(|r| (r.gone, r.rank)).map(|r| &r.replica)
+    }
+
+    fn delegates(&self) -> u8 {
+        self.reporters.iter().filter(|r| !r.gone).count() as u8
+    }
+
+    /// `by` has reported: it is there, and whoever it does not see is not.
+    fn compare(&mut self, by: &Identity) {
+        let Some(at) = self.reporters.iter().position(|r| r.identity == *by) else { return };
+        let mut gone = [false; REPORTERS];
+        for (gone, reporter) in gone.iter_mut().zip(&self.reporters) {
+            *gone = reporter.identity != *by && !self.reporters[at].replica.contains(&reporter.identity);
+        }
+        self.reporters.iter_mut().zip(gone).for_each(|(reporter, gone)| reporter.gone = gone);
+    }
+
+    /// Makes room for a delegate, at the cost of one that is gone.
+    fn make_room(&mut self) -> bool {
+        if self.reporters.len() >= REPORTERS
+            && let Some(gone) = self.reporters.iter().position(|r| r.gone)
+        {
+            self.reporters.remove(gone);
+        }
+        self.reporters.len() < REPORTERS
     }
 }
 
@@ -63,7 +89,7 @@ impl Supervisor {
         for (zone, guarded) in &self.zones {
             print.add(&zone.as_str()).add(&guarded.revision);
             for reporter in &guarded.reporters {
-                print.add(&(reporter.identity, reporter.rank, reporter.replica.len()));
+                print.add(&(reporter.identity, reporter.rank, reporter.replica.len(), reporter.gone));
             }
         }
     }
@@ -142,12 +168,16 @@ impl Zone {
             None if leaving => {}
             // Changes of something that we do not have: its base report was lost with an older session.
             None if flags & flag::BASE == 0 => return self.tell_guards(from.addr, &zone, out),
-            None if guarded.reporters.len() >= REPORTERS => self.counters.crowded_out += 1,
+            None if !guarded.make_room() => self.counters.crowded_out += 1,
             None => {
                 let mut replica = Replica::default();
                 replica.apply(report);
-                guarded.reporters.push(Reporter { identity: from.identity, addr: from.addr, rank, replica });
+                let (identity, addr) = (from.identity, from.addr);
+                guarded.reporters.push(Reporter { identity, addr, rank, replica, gone: false });
             }
+        }
+        if let Some(guarded) = self.supervisor().and_then(|s| s.zones.get_mut(&zone)) {
+            guarded.compare(&from.identity);
         }
         if leaving {
             out.push(Output::Release { addr: from.addr });
@@ -160,7 +190,7 @@ impl Zone {
         let Some(guarded) = self.supervisor().and_then(|s| s.zones.get_mut(zone)) else { return };
         let known = guarded.published;
         let members = guarded.replica().map(|r| r.len() as u32).or_else(|| known.map(|k| k.members));
-        let delegates = guarded.reporters.len() as u8;
+        let delegates = guarded.delegates();
         let value = match members {
             Some(members) if first => {
                 if known.is_some_and(|k| (k.members, k.delegates) == (members, delegates)) {

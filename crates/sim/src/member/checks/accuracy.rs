@@ -1,13 +1,13 @@
 //! No healthy member is evicted by a healthy one.
 //!
-//! Healthy is who was never faulty in the run so far, and could always talk with three quarters of the zone, both ways.
+//! Healthy is who was never faulty in the run so far, and could always talk with three quarters of its zone, both ways.
 //! (Where a network is cut in two halves, one way, each half has a right to call the other dead, and both hear it.) A
 //! group that is cut off together may second each other's doubts, and is believed when the cut ends before it was found
 //! out itself; from then on evictions in that run are only counted. False positives are counted as Lifeguard does: at all members, and at healthy members only (FP−).
 
 use crate::check::{Checker, Verdict};
 use crate::fault::{Fault, NodeFault};
-use crate::member::{Member, Note};
+use crate::member::{Layout, Member, Note};
 use crate::partition::Partition;
 use phalanx_core::Instant;
 use phalanx_protocol::member::{Engine, Why};
@@ -46,6 +46,8 @@ impl Tally {
 /// Watches evictions.
 pub struct Accuracy {
     nodes: u32,
+    /// Who is in which zone; without, all are in one.
+    layout: Option<Layout>,
     strict: bool,
     faulty: BTreeSet<u32>,
     started: BTreeSet<u32>,
@@ -59,12 +61,20 @@ impl Accuracy {
     pub fn new(nodes: u32, strict: bool) -> Self {
         Self {
             nodes,
+            layout: None,
             strict,
             faulty: BTreeSet::new(),
             started: BTreeSet::new(),
             partitions: Vec::new(),
             tally: Arc::default(),
         }
+    }
+
+    /// In zones.
+    #[must_use]
+    pub fn in_zones(mut self, layout: Layout) -> Self {
+        self.layout = Some(layout);
+        self
     }
 
     /// All nodes run already.
@@ -80,15 +90,16 @@ impl Accuracy {
         Arc::clone(&self.tally)
     }
 
-    /// Who cannot talk with three quarters of the nodes, itself included, is faulty.
+    /// Who cannot talk with three quarters of its zone, itself included, is faulty.
     fn look_at_partitions(&mut self) {
         let mut cut_off = 0;
         for node in 0..self.nodes {
+            let zone = self.layout.map_or(0..self.nodes, |l| l.nodes_of(l.zone_of(node)));
             let cut = |peer: &u32| self.partitions.iter().any(|p| p.stops(node, *peer) || p.stops(*peer, node));
             // Only those who run count.
             let there = |peer: &u32| *peer == node || self.started.contains(peer);
-            let all = (0..self.nodes).filter(there).count();
-            let reached = (0..self.nodes).filter(there).filter(|peer| *peer == node || !cut(peer)).count();
+            let all = zone.clone().filter(there).count();
+            let reached = zone.filter(there).filter(|peer| *peer == node || !cut(peer)).count();
             if reached * 4 < all * 3 {
                 self.faulty.insert(node);
                 cut_off += 1;
@@ -147,6 +158,7 @@ impl<E: Engine + Send> Checker<Member<E>> for Accuracy {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::member::Options;
     use crate::network::Weather;
     use phalanx_protocol::member::Version;
     use phalanx_protocol::zone::Zone;
@@ -179,6 +191,11 @@ mod tests {
         checker.started.extend(0..8);
         befalls(&mut checker, &Fault::Partition(Partition::one_way("cut", [0], [2, 3, 4, 5, 6, 7])));
         assert_eq!((evicts(&mut checker, 2, 0), evicts(&mut checker, 0, 2), evicts(&mut checker, 3, 2)), (0, 0, 1));
+        let zones = Options { zone: 2, ..Options::default() };
+        let mut apart = Accuracy::new(8, true).in_zones(Layout::new(8, &zones));
+        apart.started.extend(0..8);
+        befalls(&mut apart, &Fault::Partition(Partition::between("cut", [0, 1], [2, 3, 4, 5, 6, 7])));
+        assert_eq!(evicts(&mut apart, 0, 1), 1, "a cut between zones is no excuse inside of one");
         befalls(&mut checker, &Fault::Weather(Weather { loss: 0.2, ..Weather::default() }));
         assert_eq!(evicts(&mut checker, 3, 2), 0);
     }

@@ -10,6 +10,8 @@ use std::collections::BTreeMap;
 /// grow. ZN-2: what was removed never comes back in the same version.
 #[derive(Default)]
 pub struct Events {
+    /// Baselines have no history: who is heard again is there again, in the version that it has.
+    forgets: bool,
     /// What an observer last said of a member: it is in, and the highest version seen so far.
     said: BTreeMap<(u32, u32), (bool, Version)>,
     /// The newest incarnation that a node really had.
@@ -17,13 +19,19 @@ pub struct Events {
 }
 
 impl Events {
+    /// For baselines: a version that was removed may come back, an older one may not.
+    #[must_use]
+    pub fn forgetful() -> Self {
+        Self { forgets: true, ..Self::default() }
+    }
+
     fn on_joined(&mut self, observer: u32, node: u32, version: Version) -> Result<(), String> {
         if version.incarnation > self.started.get(&node).copied().unwrap_or(0) {
             return Err(format!("node {node} joined in version {version}, which it never had"));
         }
         match self.said.insert((observer, node), (true, version)) {
             Some((true, before)) => Err(format!("node {node} joined in version {version}, and was in as {before}")),
-            Some((false, before)) if version <= before => {
+            Some((false, before)) if version < before || (version == before && !self.forgets) => {
                 Err(format!("node {node} joined in version {version}, and was removed as {before}"))
             }
             _ => Ok(()),
@@ -57,7 +65,7 @@ impl<E: Engine + Send> Checker<Member<E>> for Events {
                     _ => Ok(()),
                 }
             }
-            Note::Leaving | Note::Name { .. } => Ok(()),
+            Note::Leaving | Note::Name { .. } | Note::Wrote(_) | Note::Read { .. } => Ok(()),
             Note::Joined { node, version } => self.on_joined(observer, node, version),
             Note::Left { node, version, .. } => self.on_left(observer, node, version),
         };
@@ -109,6 +117,16 @@ mod tests {
         assert!(after(&[joined(v(2, 1)), left(v(2, 1))], joined(v(2, 1)))[0].contains("was removed as 2.1"));
         assert!(after(&[], joined(v(10, 1)))[0].contains("never had"));
         assert!(after(&[Note::Started { incarnation: 3 }], Note::Started { incarnation: 3 })[0].contains("after 3"));
+    }
+
+    #[test]
+    fn a_baseline_may_take_back_the_same_version_and_no_older_one() {
+        let mut checker = Events::forgetful();
+        checker.started.insert(1, 9);
+        for note in [joined(v(2, 1)), left(v(2, 1)), joined(v(2, 1)), left(v(2, 1))] {
+            assert_eq!(says(&mut checker, note), [""; 0]);
+        }
+        assert!(says(&mut checker, joined(v(1, 1)))[0].contains("was removed as 2.1"));
     }
 
     #[test]

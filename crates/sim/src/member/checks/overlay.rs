@@ -1,4 +1,4 @@
-//! ZN-4: the overlay of a zone at rest.
+//! ZN-4: the overlay of each zone at rest.
 
 use crate::check::{Checker, Cluster};
 use crate::member::Member;
@@ -13,12 +13,16 @@ const SPARE: usize = 4;
 /// Who is linked with whom.
 type Graph = BTreeMap<u32, BTreeSet<u32>>;
 
-/// The links as each member sees them.
+/// The links as each member sees them, by zone.
 #[must_use]
-fn overlay(cluster: &Cluster<'_, Member<Zone>>) -> Graph {
+fn overlays(cluster: &Cluster<'_, Member<Zone>>) -> BTreeMap<u32, Graph> {
+    let mut zones: BTreeMap<u32, Graph> = BTreeMap::new();
     // Who left in good order sees itself no more.
-    let live = cluster.processes().filter(|(_, m)| m.engine().version(m.engine().me()).is_some());
-    live.map(|(n, m)| (n, m.engine().neighbours().filter_map(|s| m.whereabouts(s)).collect())).collect()
+    for (node, member) in cluster.processes().filter(|(_, m)| m.engine().version(m.engine().me()).is_some()) {
+        let links = member.engine().neighbours().filter_map(|s| member.whereabouts(s)).collect();
+        zones.entry(member.layout().zone_of(node)).or_default().insert(node, links);
+    }
+    zones
 }
 
 /// The longest way between two members; `None` when some are not connected.
@@ -82,8 +86,7 @@ impl Checker<Member<Zone>> for Overlay {
     }
 
     fn pending(&mut self, _: Instant, cluster: &Cluster<'_, Member<Zone>>) -> Option<String> {
-        let graph = overlay(cluster);
-        if graph.is_empty() { None } else { self.missing(&graph) }
+        overlays(cluster).values().find_map(|graph| self.missing(graph))
     }
 }
 

@@ -1,4 +1,4 @@
-//! ZN-1: after healing, the views of connected members become equal, and hold exactly the live ones.
+//! ZN-1: after healing, the views of connected members become equal, and hold exactly the live ones of their zone.
 
 use crate::check::{Checker, Cluster};
 use crate::member::Member;
@@ -11,7 +11,7 @@ use std::collections::BTreeMap;
 pub struct Views;
 
 /// The live members and their own versions. A member that left in good order is none.
-fn live<E: Engine + Send>(cluster: &Cluster<'_, Member<E>>) -> BTreeMap<u32, Version> {
+pub(super) fn live<E: Engine + Send>(cluster: &Cluster<'_, Member<E>>) -> BTreeMap<u32, Version> {
     let own = |m: &Member<E>| m.engine().version(m.engine().me());
     let up = |n: &u32| matches!(cluster.state(*n), Some(State::Up | State::Paused));
     cluster.processes().filter(|(n, _)| up(n)).filter_map(|(n, m)| Some((n, own(m)?))).collect()
@@ -28,13 +28,18 @@ fn difference(ours: &BTreeMap<u32, Version>, right: &BTreeMap<u32, Version>) -> 
     })
 }
 
-/// What is wrong with some view, if anything: each must hold exactly the live members, in their own versions.
+/// What is wrong with some view, if anything: each must hold exactly the live members of its zone, in their own versions.
 pub fn wrong_view<E: Engine + Send>(cluster: &Cluster<'_, Member<E>>) -> Option<String> {
-    let right = live(cluster);
-    cluster.processes().filter(|(n, _)| right.contains_key(n)).find_map(|(node, member)| {
+    let mut zones: BTreeMap<u32, BTreeMap<u32, Version>> = BTreeMap::new();
+    let zone = |node| cluster.process(node).map_or(0, |m| m.layout().zone_of(node));
+    for (node, version) in live(cluster) {
+        zones.entry(zone(node)).or_default().insert(node, version);
+    }
+    cluster.processes().find_map(|(node, member)| {
+        let right = zones.get(&zone(node)).filter(|z| z.contains_key(&node))?;
         let engine = member.engine();
         let ours = engine.members().filter_map(|(s, v)| Some((member.whereabouts(s)?, v))).collect();
-        difference(&ours, &right).map(|text| format!("node {node} {text}"))
+        difference(&ours, right).map(|text| format!("node {node} {text}"))
     })
 }
 
