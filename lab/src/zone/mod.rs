@@ -129,7 +129,7 @@ impl Cluster {
             let (about, joined) = match note {
                 Note::Joined { node, .. } => (node, true),
                 Note::Left { node, .. } => (node, false),
-                Note::Started { .. } | Note::Leaving => continue,
+                Note::Started { .. } | Note::Leaving | Note::Moved => continue,
             };
             let hit = victims.binary_search(&about).is_ok();
             known.false_positives += usize::from(!joined && !hit);

@@ -15,7 +15,7 @@ pub use start::Start;
 
 use crate::link::status::Ticket;
 use crate::link::{self, Link};
-use crate::member::{Engine, Event};
+use crate::member::{Engine, Event, Name};
 use phalanx_core::buf::Attachment;
 use phalanx_core::{Addr, Buf, Code, Duration, Fingerprint, Instant, Machine, NodeId, Port, Sink};
 use route::{Errand, Heard};
@@ -220,6 +220,19 @@ impl<E: Engine> Node<E> {
     /// As [`Engine::set`].
     pub fn set(&mut self, now: Instant, key: &str, value: Option<&[u8]>) -> Result<(), Code> {
         self.engine_mut().1.set(now, key, value)
+    }
+
+    /// HI-1: moves to another zone while it runs: its members hear of a move, not of a failure. `seeds` are where members
+    /// of the new zone may be; none are needed where supervisors are known, nor by those who move together. False when it
+    /// is in that zone already.
+    ///
+    /// # Errors
+    /// As [`Engine::relocate`]; `InvalidArgs` for a mere supervisor.
+    pub fn relocate(&mut self, now: Instant, zone: &Name, seeds: &[Addr], out: &mut impl Out) -> Result<bool, Code> {
+        let Self { engine: Some(engine), errands, .. } = self else { return Err(Code::InvalidArgs) };
+        let moved = engine.relocate(now, zone, seeds, &mut route::EngineOut { plane: Plane::Base, errands, out })?;
+        self.run_errands(now, out);
+        Ok(moved)
     }
 
     /// Leaves the cluster in an orderly way.

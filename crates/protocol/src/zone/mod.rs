@@ -24,6 +24,7 @@
 //! | `letter` | what letters hold |
 //! | `post` | letters and notes, in and out |
 //! | `discovery` | how members find each other, at boot and after a partition |
+//! | `elsewhere` | who is in another zone |
 //! | `hostile` | what members can do to a member |
 //! | `neighbour` | what is kept of a neighbour |
 //! | `topology` | who becomes one |
@@ -37,6 +38,7 @@ mod config;
 mod damping;
 mod delta;
 mod discovery;
+mod elsewhere;
 pub mod hierarchy;
 #[cfg(test)]
 mod hostile;
@@ -52,7 +54,7 @@ mod watch;
 pub use config::Config;
 pub use replicate::MONITOR;
 
-use crate::member::{Card, Engine, Input, Out, Output, Roster, Slot, Version};
+use crate::member::{Card, Engine, Input, Name, Out, Output, Roster, Slot, Version};
 use attributes::Attributes;
 use book::Book;
 use damping::Damping;
@@ -386,11 +388,16 @@ impl Engine for Zone {
         self.attributes.get(member, key)
     }
 
+    fn relocate(&mut self, now: Instant, zone: &Name, seeds: &[Addr], out: &mut impl Out) -> Result<bool, Code> {
+        self.move_to(now, zone, seeds, out)
+    }
+
     fn leave(&mut self, now: Instant, code: u8, out: &mut impl Out) {
         if self.book.has_left() {
             return;
         }
         self.now = now;
+        self.abdicate(now, out);
         self.book.leave(now, code, &self.roster);
         self.send_news(now, out);
         // Wires are closed by those who read that: one that breaks before would alarm them.

@@ -24,7 +24,7 @@ use crate::process::{Ctx, Process, StreamEvent};
 use build::Shared;
 use phalanx_core::{Addr, Buf, Code, Instant, Machine, Sink};
 use phalanx_fault::Rule;
-use phalanx_protocol::member::{Engine, Event, Slot, Version, Why};
+use phalanx_protocol::member::{Engine, Event, Name, Slot, Version, Why};
 use phalanx_protocol::node::{Input, Node, Output};
 use std::sync::Arc;
 
@@ -41,6 +41,8 @@ pub enum Note {
     },
     /// The member leaves in good order.
     Leaving,
+    /// The member is in another zone now, and sees nobody of its old one.
+    Moved,
     /// A member is there.
     Joined {
         /// The node that it runs on.
@@ -68,6 +70,8 @@ pub enum Command {
     Leave(u8),
     /// Write an attribute.
     Set(String, Option<Vec<u8>>),
+    /// HI-1: move to this zone.
+    Move(Name),
 }
 
 /// A node that runs link and engine.
@@ -211,6 +215,15 @@ impl<E: Engine + Send> Process for Member<E> {
                     net.note(Note::Leaving);
                 }
                 self.node.leave(now, code, &mut Outlet { told: &mut told, telling, net });
+            }
+            Command::Move(zone) => {
+                let mut outlet = Outlet { told: &mut told, telling, net };
+                let moved = self.node.relocate(now, &zone, &[], &mut outlet) == Ok(true);
+                self.act(now, told, net);
+                if moved && telling {
+                    net.note(Note::Moved);
+                }
+                return;
             }
             // A refused write changes nothing, and nobody waits for it.
             Command::Set(key, value) => _ = self.node.set(now, &key, value.as_deref()),

@@ -6,21 +6,24 @@
 //! | [`Accuracy`] | no healthy member is evicted by a healthy one; evictions are counted as Lifeguard counts them |
 //! | [`Views`] | after healing each live member's view is exactly the live members, in their newest versions: equality and completeness |
 //! | [`Overlay`] | after healing the overlay is symmetric, connected, of bounded degree, and of diameter ≤ log N + 2 |
+//! | [`Hierarchy`] | the same for each of several zones, and each census counts everybody once |
 //! | [`Bounds`] | tables keep within their bounds; H ∩ View = ∅ |
 //!
-//! Checkers see one zone; [`register`] puts them in place.
+//! Most checkers see one zone; [`register`] puts them in place.
 
 mod accuracy;
 mod bounds;
 mod events;
 mod overlay;
 mod views;
+mod zones;
 
 pub use accuracy::{Accuracy, Tally};
 pub use bounds::Bounds;
 pub use events::Events;
 pub use overlay::Overlay;
 pub use views::{Views, wrong_view};
+pub use zones::{Hierarchy, wrong_zone};
 
 use super::Member;
 use crate::sim::Sim;
