@@ -86,7 +86,7 @@ pub mod flag {
     pub const BOOT: u16 = 1;
     /// Connect: as a successor on the ring.
     pub const RING: u16 = 2;
-    /// Connect: others have refused; take one more than you would.
+    /// Connect: others have refused; take one more than you would. Guards: a report is wanted, be it empty.
     pub const URGENT: u16 = 4;
     /// Report: all members, not what changed. Guards: such a report is wanted.
     pub const BASE: u16 = 8;

@@ -2,7 +2,7 @@
 
 use phalanx_core::{Duration, Instant, Rng};
 use phalanx_protocol::member::{Engine, Name, Why};
-use phalanx_protocol::zone::Zone;
+use phalanx_protocol::zone::{MONITOR, Zone};
 use phalanx_sim::Report;
 use phalanx_sim::member::checks::{Accuracy, Events, Hierarchy, wrong_zone};
 use phalanx_sim::member::{self, Command, Member, Note, Options, zones_known};
@@ -160,6 +160,35 @@ fn hi_3_a_census_follows_those_who_move() {
     }
 }
 
+/// HI-4: the delegates of a zone that has just come to be hear of a crash in it first, and every census soon after.
+#[test]
+fn hi_4_monitors_follow_those_who_move() {
+    for seed in 1..4 {
+        let mut run = Run::booted(2, 24, 4, seed);
+        run.relocate(12..36, "third");
+        run.settled(secs(10));
+        run.sim.run_for(secs(2));
+        let is_monitor = |run: &Run, n: &u32| run.zone(*n).attribute(run.zone(*n).me(), MONITOR).is_some();
+        let monitors: Vec<u32> = (0..48).filter(|n| is_monitor(&run, n)).collect();
+        let inside = monitors.iter().filter(|n| (12..36).contains(*n)).count();
+        assert_eq!((monitors.len(), inside), (6, 2), "seed {seed}: two for each zone");
+        let at = run.sim.now();
+        let victim = (12..36).find(|n| !monitors.contains(n)).expect("another");
+        run.sim.fault(Fault::crash(victim));
+        run.sim.run_for(DELAY * 40);
+        for monitor in monitors.iter().filter(|n| (12..36).contains(*n)) {
+            let of = |n: &&(Instant, u32, Note)| {
+                n.0 >= at
+                    && n.1 == *monitor
+                    && matches!(n.2, Note::Left { node, why: Why::Failed, .. } if node == victim)
+            };
+            let known = run.sim.notes().iter().find(of).expect("the monitor knows").0.since(at);
+            assert!(known <= DELAY * 6, "seed {seed}: {known}");
+        }
+        assert_eq!(run.counted(), [47; 4], "seed {seed}");
+    }
+}
+
 /// HI-1: some members get the new configuration later, some never, some twice and back again.
 #[test]
 fn hi_1_a_change_that_reaches_only_some_leaves_both_zones_consistent() {
@@ -229,12 +258,23 @@ fn swarm(seed: u64) -> Report {
     run.sim.settle(BOUND)
 }
 
+fn sweep(seeds: std::ops::Range<u64>) {
+    let red: Vec<Report> = seeds.map(swarm).filter(|r| !r.is_green()).collect();
+    red.iter().take(5).for_each(|report| println!("{report}"));
+    assert!(red.is_empty(), "{:?}", red.iter().map(|r| r.seed).collect::<Vec<_>>());
+}
+
 /// HI-1, HI-2: members move while others crash and the network is cut: in the end all is consistent.
 #[test]
 fn hi_1_moves_under_faults_end_in_consistent_zones() {
-    let red: Vec<Report> = (0..40).map(swarm).filter(|r| !r.is_green()).collect();
-    red.iter().take(5).for_each(|report| println!("{report}"));
-    assert!(red.is_empty(), "{:?}", red.iter().map(|r| r.seed).collect::<Vec<_>>());
+    sweep(0..40);
+}
+
+/// As above, for longer.
+#[test]
+#[ignore = "takes minutes"]
+fn hi_1_moves_under_faults_end_in_consistent_zones_for_many_seeds() {
+    sweep(40..440);
 }
 
 /// HI-1 at size: two zones of 512, of which a quarter of each makes a third.

@@ -220,7 +220,8 @@ impl Zone {
             return;
         }
         delegate.ask_at = Instant::NEVER;
-        delegate.beat_at = delegate.beat_at.min(now + BEAT);
+        let wait = if flags & flag::URGENT != 0 { Duration::ZERO } else { BEAT };
+        delegate.beat_at = delegate.beat_at.min(now + wait);
         if !addrs.contains(&from) && !delegate.guards.contains(&from) {
             out.push(Output::Release { addr: from });
         }

@@ -140,7 +140,9 @@ impl Zone {
         } else {
             let guarded = supervisor.zones.entry(zone.clone()).or_default();
             let strangers = match guarded.report(now, from, report) {
-                Taken::Taken if flags & flag::BASE != 0 => guarded.strangers_to(&from.identity),
+                Taken::Taken if flags & flag::BASE != 0 || report.fingerprint().is_some() => {
+                    guarded.strangers_to(&from.identity)
+                }
                 Taken::Taken => Vec::new(),
                 Taken::Baseless => {
                     self.tell_guards(from.addr, &zone, flag::BASE, out);
@@ -230,7 +232,8 @@ impl Zone {
         for (zone, steps) in due {
             for step in steps {
                 match step {
-                    Step::Ask(to) => self.tell_guards(to, &zone, flag::BASE, out),
+                    Step::Ask(to) => self.tell_guards(to, &zone, flag::URGENT, out),
+                    Step::Poll(to) => self.tell_guards(to, &zone, flag::BASE, out),
                     Step::Forget(addr) => out.push(Output::Release { addr }),
                 }
             }

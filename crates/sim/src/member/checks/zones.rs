@@ -4,10 +4,10 @@
 use crate::check::{Checker, Cluster, Verdict};
 use crate::member::Member;
 use crate::node::State;
-use phalanx_core::Instant;
+use phalanx_core::{Addr, Instant};
 use phalanx_protocol::member::{Engine, Name, Version};
 use phalanx_protocol::zone::Zone;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// The members of each zone by node, in their own versions. Supervisors are those of no name.
 type Zones = BTreeMap<Option<Name>, BTreeMap<u32, Version>>;
@@ -53,8 +53,18 @@ pub fn wrong_zone(cluster: &Cluster<'_, Member<Zone>>) -> Option<String> {
             return Some(format!("node {node} in {:?} sees {more:?}, not {less:?}", zone.name()));
         }
         let census = zone.census().map(|(name, summary)| (name, summary.members)).collect();
-        let wrong = wrong_census(&census, &zones).filter(|_| zone.name().is_none());
-        wrong.map(|text| format!("supervisor {node} {text}"))
+        let wrong = wrong_census(&census, &zones).or_else(|| wrong_details(zone, &zones));
+        wrong.filter(|_| zone.name().is_none()).map(|text| format!("supervisor {node} {text}"))
+    })
+}
+
+/// Guards know the members of their zones one by one.
+fn wrong_details(supervisor: &Zone, zones: &Zones) -> Option<String> {
+    zones.iter().find_map(|(name, members)| {
+        let name = name.as_ref()?;
+        let known: BTreeSet<_> = supervisor.details(name)?.into_iter().map(|m| m.0.addr).collect();
+        let right = members.keys().map(|&n| Addr::Local(n)).collect();
+        (known != right).then(|| format!("knows {known:?} in {name}, not {right:?}"))
     })
 }
 
