@@ -6,6 +6,10 @@
 //! ```
 //! A *note* is small and may be lost: beats, probes, and suspicions for high-priority monitors.
 
+mod moved;
+
+pub use moved::Moved;
+
 use crate::Malformed;
 use crate::bytes::{array_at, u16_at, u32_at, u64_at};
 use crate::member::{self, Member};
@@ -43,12 +47,18 @@ pub enum LetterKind {
     Details = 12,
     /// HI-3: these are.
     Detailed = 13,
+    /// HI-1: the sender is not in the receiver's zone; these may be.
+    Elsewhere = 14,
+    /// HI-1: a member asks a supervisor who is in its zone.
+    Seek = 15,
+    /// HI-1: these are, or seek it too.
+    Sought = 16,
 }
 
 impl LetterKind {
     fn of(byte: u8) -> Option<Self> {
         use LetterKind as L;
-        const ALL: [LetterKind; 13] = [
+        const ALL: [LetterKind; 16] = [
             L::Discover,
             L::Found,
             L::Connect,
@@ -62,6 +72,9 @@ impl LetterKind {
             L::Report,
             L::Details,
             L::Detailed,
+            L::Elsewhere,
+            L::Seek,
+            L::Sought,
         ];
         ALL.into_iter().find(|&k| k as u8 == byte)
     }
@@ -73,9 +86,9 @@ pub mod flag {
     pub const BOOT: u16 = 1;
     /// Connect: as a successor on the ring.
     pub const RING: u16 = 2;
-    /// Connect: others have refused; take one more than you would.
+    /// Connect: others have refused; take one more than you would. Guards: a report is wanted, be it empty.
     pub const URGENT: u16 = 4;
-    /// Report: all members, not what changed.
+    /// Report: all members, not what changed. Guards: such a report is wanted.
     pub const BASE: u16 = 8;
     /// Report: the sender is no delegate any more. Detailed: the zone is not known here.
     pub const NONE: u16 = 16;
@@ -169,11 +182,12 @@ pub struct Letter<'a> {
     left: &'a [u8],
     alive: &'a [u8],
     suspected: &'a [u8],
+    moved: &'a [u8],
     /// AT-2: what attribute replication says.
     pub attributes: &'a [u8],
     /// ZN-7: a hash of the sender's whole view; who has the same need not be told.
     pub fingerprint: Option<u64>,
-    /// HI-1: which zone it is about; empty when it is about the sender's own.
+    /// HI-1: which zone it is about, or the sender's own; empty when that has no name.
     pub zone: &'a str,
 }
 
@@ -190,6 +204,7 @@ impl<'a> Letter<'a> {
     const ATTRIBUTES: u8 = 5;
     const ZONE: u8 = 6;
     const FINGERPRINT: u8 = 7;
+    const MOVED: u8 = 8;
 
     /// Reads a letter and checks every entry of its lists once.
     ///
@@ -205,9 +220,19 @@ impl<'a> Letter<'a> {
         }
         let kind = LetterKind::of(bytes[1]).ok_or(Malformed::Unknown)?;
         let flags = u16_at(bytes, 2);
-        let (left, alive, suspected, attributes): (&[u8], &[u8], &[u8], &[u8]) = (&[], &[], &[], &[]);
-        let mut letter =
-            Self { kind, flags, sender: None, left, alive, suspected, attributes, fingerprint: None, zone: "" };
+        let none: &[u8] = &[];
+        let mut letter = Self {
+            kind,
+            flags,
+            sender: None,
+            left: none,
+            alive: none,
+            suspected: none,
+            moved: none,
+            attributes: none,
+            fingerprint: None,
+            zone: "",
+        };
         let mut rest = &bytes[Self::HEAD..];
         while !rest.is_empty() {
             if rest.len() < Self::SECTION {
@@ -233,6 +258,13 @@ impl<'a> Letter<'a> {
                     rest = Member::parse(rest)?.1;
                 }
                 self.alive = content;
+            }
+            Self::MOVED => {
+                let mut rest = content;
+                while !rest.is_empty() {
+                    rest = Moved::parse(rest)?.1;
+                }
+                self.moved = content;
             }
             Self::ATTRIBUTES => self.attributes = content,
             Self::FINGERPRINT => {
@@ -265,6 +297,16 @@ impl<'a> Letter<'a> {
         self.suspected.chunks_exact(Suspicion::LEN).map(Suspicion::read)
     }
 
+    /// Where members went that left.
+    pub fn moved(&self) -> impl Iterator<Item = Moved<'a>> + use<'a> {
+        let mut rest = self.moved;
+        std::iter::from_fn(move || {
+            let (moved, behind) = Moved::parse(rest).ok()?;
+            rest = behind;
+            Some(moved)
+        })
+    }
+
     /// Begins a letter.
     pub fn begin(kind: LetterKind, flags: u16, out: &mut Vec<u8>) {
         out.extend_from_slice(&[LAYOUT, kind as u8]);
@@ -289,6 +331,11 @@ impl<'a> Letter<'a> {
     /// Appends members that are suspected.
     pub fn put_suspected(suspected: impl Iterator<Item = Suspicion>, out: &mut Vec<u8>) {
         section(Self::SUSPECTED, out, |out| suspected.for_each(|s| s.encode(out)));
+    }
+
+    /// Appends where members went that left.
+    pub fn put_moved<'m>(moved: impl Iterator<Item = Moved<'m>>, out: &mut Vec<u8>) {
+        section(Self::MOVED, out, |out| moved.for_each(|m| m.encode(out)));
     }
 
     /// Appends a hash of the sender's view.
@@ -501,7 +548,7 @@ mod tests {
     proptest! {
         #[test]
         fn decode_inverts_encode(
-            kind in 1..14u8, zone in "[a-z0-9.-]{0,20}", flags: u16, alive in prop::collection::vec(any::<u8>(), 0..5),
+            kind in 1..17u8, zone in "[a-z0-9.-]{0,20}", flags: u16, alive in prop::collection::vec(any::<u8>(), 0..5),
             suspected in prop::collection::vec(suspicion(), 0..4), left in prop::collection::vec((identity(), any::<u64>(), any::<u32>(), any::<u8>()), 0..4),
             attributes in prop::collection::vec(any::<u8>(), 0..20),
         ) {
@@ -515,9 +562,12 @@ mod tests {
             Letter::put_suspected(suspected.iter().copied(), &mut out);
             Letter::put_attributes(&attributes, &mut out);
             Letter::put_zone(&zone, &mut out);
+            let moved: Vec<_> = left.iter().map(|l| Moved { identity: l.identity, zone: "z.1" }).collect();
+            Letter::put_moved(moved.iter().copied(), &mut out);
             Letter::put_fingerprint(7, &mut out);
             let letter = Letter::parse(&out).unwrap();
             prop_assert_eq!((letter.kind, letter.flags, letter.sender), (kind, flags, Some(member(9))));
+            prop_assert!(letter.moved().eq(moved));
             prop_assert!(letter.left().eq(left));
             prop_assert!(letter.alive().eq(alive.iter().map(|&n| member(n))));
             prop_assert!(letter.suspected().eq(suspected));
@@ -536,11 +586,11 @@ mod tests {
 
         #[test]
         fn no_bytes_panic(mut bytes in prop::collection::vec(any::<u8>(), 0..200)) {
-            let _ = (Letter::parse(&bytes).map(|l| l.alive().count() + l.left().count() + l.suspected().count()), Note::parse(&bytes));
+            let _ = (Letter::parse(&bytes).map(|l| l.alive().count() + l.left().count() + l.suspected().count() + l.moved().count()), Note::parse(&bytes));
             // With the right layout the rest is reached.
             if bytes.len() > 4 {
                 bytes[0] = LAYOUT;
-                bytes[1] = 1 + bytes[1] % 13;
+                bytes[1] = 1 + bytes[1] % 16;
                 let _ = (Letter::parse(&bytes).map(|l| l.alive().count()), Note::parse(&bytes));
             }
         }

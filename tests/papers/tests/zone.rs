@@ -194,7 +194,8 @@ fn zn_8_a_monitor_hears_first() {
     run.sim.run_for(Duration::from_secs(2));
     let known = run.left(100);
     let mine = known.iter().find(|k| k.1 == 7).expect("the monitor knows").0.since(at);
-    assert!(mine <= DELAY * 6, "{mine}");
+    // The wire breaks, the host says that nobody listens, the alarm: no session is waited for.
+    assert!(mine <= DELAY * 5, "{mine}");
     assert!(known.iter().filter(|k| k.0.since(at) < mine).count() < 100);
 }
 

@@ -182,6 +182,8 @@ pub enum Why {
     Failed,
     /// It said so, with this exit code.
     Departed(u8),
+    /// HI-1: it is in another zone now; or the observer is, and sees its old zone no more. It lives.
+    Moved,
     /// A new incarnation took its place.
     Replaced,
 }
@@ -225,4 +227,13 @@ pub trait Engine: for<'a> Machine<Input<'a> = Input<'a>, Output<'a> = Output<'a>
     fn attributes(&self, member: Slot) -> impl Iterator<Item = (&str, &[u8])>;
     /// Leaves in an orderly way: all are told, with an exit code. Nothing is sent afterwards.
     fn leave(&mut self, now: Instant, code: u8, out: &mut impl Out);
+    /// HI-1: leaves its zone for another, in the same life and with the same attributes. `seeds` are where members of
+    /// that zone may be, beside those whom the old zone and the supervisors know. False when it is in that zone already.
+    ///
+    /// # Errors
+    /// `InvalidArgs` for engines without zones and for supervisors, `NotInitialized` after a leave. Nothing changed then.
+    fn relocate(&mut self, now: Instant, zone: &Name, seeds: &[Addr], out: &mut impl Out) -> Result<bool, Code> {
+        let _ = (now, zone, seeds, out);
+        Err(Code::InvalidArgs)
+    }
 }

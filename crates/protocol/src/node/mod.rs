@@ -230,6 +230,19 @@ impl<E: Engine> Node<E> {
         self.engine_mut().1.rename(now, name)
     }
 
+    /// HI-1: moves to another zone while it runs: its members hear of a move, not of a failure. `seeds` are where members
+    /// of the new zone may be; none are needed where supervisors are known, nor by those who move together. False when it
+    /// is in that zone already.
+    ///
+    /// # Errors
+    /// As [`Engine::relocate`]; `InvalidArgs` for a mere supervisor.
+    pub fn relocate(&mut self, now: Instant, zone: &Name, seeds: &[Addr], out: &mut impl Out) -> Result<bool, Code> {
+        let Self { engine: Some(engine), errands, .. } = self else { return Err(Code::InvalidArgs) };
+        let moved = engine.relocate(now, zone, seeds, &mut route::EngineOut { plane: Plane::Base, errands, out })?;
+        self.run_errands(now, out);
+        Ok(moved)
+    }
+
     /// Leaves the cluster in an orderly way.
     pub fn leave(&mut self, now: Instant, code: u8, out: &mut impl Out) {
         let Self { engine, management, errands, .. } = self;

@@ -5,6 +5,7 @@ use crate::link::seal::KeyRing;
 use crate::link::sign::Signer;
 use crate::link::{self, Link};
 use crate::member::{Card, Name, Roster};
+use crate::zone::hierarchy::Role;
 use crate::zone::{Config, Zone};
 use phalanx_core::{Addr, Boot, Instant, Rng};
 use std::sync::Arc;
@@ -24,6 +25,8 @@ pub struct Start {
     pub incarnation: u64,
     /// Fresh random bits: 32 bytes become its identity, the rest this start's boot and seed.
     pub entropy: [u8; 64],
+    /// HI-1: its place in a hierarchy. A member of a named zone can be moved to another (`Node::relocate`).
+    pub role: Role,
     /// How it watches and speaks.
     pub profile: Config,
     /// The largest datagram that the network carries.
@@ -36,7 +39,7 @@ impl Start {
     #[must_use]
     pub const fn new(name: Name, addr: Addr, key: [u8; 32], entropy: [u8; 64]) -> Self {
         let profile = Config { tripwires: false, ..Config::lan() };
-        Self { name, addr, key, seeds: Vec::new(), incarnation: 1, entropy, profile, largest: 1400 }
+        Self { name, addr, key, seeds: Vec::new(), incarnation: 1, entropy, role: Role::Alone, profile, largest: 1400 }
     }
 
     /// The node; nothing is sent before its first `expire`.
@@ -52,6 +55,9 @@ impl Start {
         let roster = Roster::new(Arc::default(), profile.members);
         let seeds: Arc<[Addr]> = self.seeds.iter().copied().collect();
         let zone = Zone::new(&profile, roster, &card, self.incarnation, &seeds, Rng::new(seed, 1), now);
-        Node::new(link, zone, self.largest)
+        match &self.role {
+            Role::Management => Node::supervisor(link, zone.with_role(Role::Management), self.largest),
+            role => Node::new(link, zone.with_role(role.clone()), self.largest),
+        }
     }
 }

@@ -11,9 +11,10 @@
 //!   fire.
 
 use super::delta::{Delta, Mask};
+use super::elsewhere::Elsewhere;
 use super::replicate::Change;
 use super::view::{Standing, View};
-use crate::member::{Event, Out, Output, Roster, Slot, Version, Why};
+use crate::member::{Event, Name, Out, Output, Roster, Slot, Version, Why};
 use phalanx_core::{Duration, Fingerprint, Instant};
 use std::collections::BTreeMap;
 
@@ -26,6 +27,13 @@ struct Removed {
     at: Instant,
     /// The exit code with which it departed; `None` when it failed.
     departed: Option<u8>,
+}
+
+/// How a member departs: with an exit code, and perhaps to another zone.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Parting<'a> {
+    pub(super) code: u8,
+    pub(super) to: Option<&'a Name>,
 }
 
 /// What a member knows of all others.
@@ -48,6 +56,8 @@ pub(super) struct Book {
     /// Somebody came back in the incarnation in which it was removed: perhaps a partition is over.
     pub(super) returned: bool,
     left: bool,
+    /// HI-1: who is known to be in another zone.
+    elsewhere: Elsewhere,
 }
 
 impl Book {
@@ -67,6 +77,7 @@ impl Book {
             accused: None,
             returned: false,
             left: false,
+            elsewhere: Elsewhere::default(),
         }
     }
 
@@ -134,6 +145,7 @@ impl Book {
     }
 
     fn joined(&mut self, p: Slot, version: Version, out: &mut impl Out) {
+        self.elsewhere.remove(p);
         self.delta.alive(p);
         self.changes.push(Change::Joined(p));
         out.push(Output::Event(Event::Joined { member: p, version }));
@@ -145,7 +157,7 @@ impl Book {
         now: Instant,
         p: Slot,
         v: Version,
-        code: u8,
+        Parting { code, to }: Parting<'_>,
         roster: &Roster,
         out: &mut impl Out,
     ) -> bool {
@@ -156,12 +168,15 @@ impl Book {
             Standing::In(known) if v >= known => {
                 self.remove(now, p, v, Some(code), roster);
                 self.delta.leave(p, v, code);
-                out.push(Output::Event(Event::Left { member: p, version: v, why: Why::Departed(code) }));
+                to.into_iter().for_each(|zone| self.elsewhere.insert(now, p, zone));
+                let why = to.map_or(Why::Departed(code), |_| Why::Moved);
+                out.push(Output::Event(Event::Left { member: p, version: v, why }));
                 true
             }
             Standing::Gone(removed) if v > removed => {
                 self.remove(now, p, v, Some(code), roster);
                 self.delta.leave(p, v, code);
+                to.into_iter().for_each(|zone| self.elsewhere.insert(now, p, zone));
                 true
             }
             Standing::In(_) | Standing::Gone(_) | Standing::Unknown => false,
@@ -240,6 +255,45 @@ impl Book {
         self.delta.leave(self.me, v, code);
     }
 
+    /// HI-1: the zone in which a member is that is not in ours.
+    pub(super) fn elsewhere(&self, p: Slot) -> Option<&Name> {
+        self.elsewhere.of(p)
+    }
+
+    /// HI-1: those who are known to be in another zone, by slot.
+    pub(super) fn in_zone(&self, zone: &Name) -> impl Iterator<Item = Slot> {
+        self.elsewhere.in_zone(zone)
+    }
+
+    /// HI-1: we leave for another zone, in the same life: to be told to all neighbours, then [`Book::arrive`].
+    pub(super) fn set_out(&mut self, now: Instant, to: &Name, roster: &Roster) {
+        self.leave(now, 0, roster);
+        self.elsewhere.insert(now, self.me, to);
+    }
+
+    /// HI-1: nobody is with us yet, and those of the zone that we left are there. What else was held against others held
+    /// in that zone: should we come back, we hear it anew.
+    pub(super) fn arrive(&mut self, now: Instant, left: &Name, roster: &mut Roster, out: &mut impl Out) {
+        let others: Vec<(Slot, Version)> = self.view.members(roster).collect();
+        self.changes.clear();
+        for (p, version) in others {
+            self.view.set(p, Standing::Unknown, roster);
+            self.elsewhere.insert(now, p, left);
+            self.changes.push(Change::Left(p));
+            out.push(Output::Event(Event::Left { member: p, version, why: Why::Moved }));
+        }
+        for p in std::mem::take(&mut self.history).into_keys() {
+            self.view.set(p, Standing::Unknown, roster);
+            if p != self.me && self.elsewhere(p).is_none() {
+                roster.remove(p);
+            }
+        }
+        self.elsewhere.remove(self.me);
+        self.suspicions.clear();
+        (self.delta, self.returned, self.left) = (Delta::default(), false, false);
+        self.speak_up(self.version, roster);
+    }
+
     /// All reports: they go to each new neighbour (ZN-7).
     pub(super) fn suspicions(&self) -> impl Iterator<Item = (Slot, Slot, Version)> {
         self.suspicions.iter().flat_map(|(&s, reports)| reports.iter().map(move |&(r, v)| (r, s, v)))
@@ -274,7 +328,16 @@ impl Book {
         for (i, (at, slot)) in old.into_iter().enumerate() {
             if (i < over || at + age <= now) && slot != self.me && !keep(slot) {
                 self.history.remove(&slot);
+                self.elsewhere.remove(slot);
                 self.view.set(slot, Standing::Unknown, roster);
+                self.delta.forget(slot);
+                roster.remove(slot);
+            }
+        }
+        // Those who are in neither list have no slot any more.
+        for slot in self.elsewhere.old(now, age, bound) {
+            self.elsewhere.remove(slot);
+            if self.view.standing(slot, roster) == Standing::Unknown {
                 self.delta.forget(slot);
                 roster.remove(slot);
             }
@@ -290,6 +353,7 @@ impl Book {
             print.add(slot).add(&removed.departed);
             print.instant(removed.at);
         }
+        self.elsewhere.fingerprint(print);
         print.add(&self.suspicions);
         self.delta.fingerprint(print);
     }
@@ -307,6 +371,7 @@ mod tests {
     const P: Slot = Slot(1);
     const R: Slot = Slot(2);
     const Q: Slot = Slot(3);
+    const CODE: Parting<'_> = Parting { code: 3, to: None };
 
     const fn v(minor: u32) -> Version {
         Version { incarnation: 7, minor }
@@ -349,7 +414,7 @@ mod tests {
         }
 
         fn leave(&mut self, p: Slot, v: Version) -> bool {
-            self.book.on_leave(Instant(1), p, v, 3, &self.roster, &mut self.heard)
+            self.book.on_leave(Instant(1), p, v, CODE, &self.roster, &mut self.heard)
         }
 
         fn suspect(&mut self, r: Slot, s: Slot, v: Version) -> bool {
@@ -477,7 +542,7 @@ mod tests {
         let mut desk = Desk::new(1);
         for (at, p) in [P, R, Q].into_iter().enumerate() {
             desk.alive(p, v(1));
-            desk.book.on_leave(Instant(10 * at as u64), p, v(1), 0, &desk.roster, &mut desk.heard);
+            desk.book.on_leave(Instant(10 * at as u64), p, v(1), CODE, &desk.roster, &mut desk.heard);
         }
         let Desk { book, roster, .. } = &mut desk;
         book.prune(Instant(100), Duration(95), 8, roster, |_| false);
@@ -485,6 +550,46 @@ mod tests {
         book.prune(Instant(100), Duration(1000), 1, roster, |_| false);
         assert_eq!(book.history().collect::<Vec<_>>(), [Q]);
         assert_eq!(desk.standing(R), Standing::Unknown);
+    }
+
+    /// HI-1: a move is told as one, and is no obstacle to a return.
+    #[test]
+    fn hi_1_who_moves_is_remembered_where_it_is() {
+        let mut desk = Desk::new(1);
+        let away = Name::new("away").unwrap();
+        desk.alive(P, v(1));
+        let to = Parting { code: 0, to: Some(&away) };
+        assert!(desk.book.on_leave(Instant(1), P, v(1), to, &desk.roster, &mut desk.heard));
+        assert_eq!(desk.heard(), ["+1 7.1", "-1 7.1 Moved"]);
+        assert_eq!((desk.book.elsewhere(P), desk.book.in_zone(&away).collect()), (Some(&away), vec![P]));
+        assert!(!desk.alive(P, v(1)) && desk.alive(P, v(2)));
+        assert_eq!(desk.book.elsewhere(P), None);
+    }
+
+    /// HI-1: whoever moves begins with an empty view and a higher version, and forgets what it held against others.
+    #[test]
+    fn hi_1_who_arrives_is_alone_and_may_return() {
+        let mut desk = Desk::new(1);
+        let (here, there) = (Name::new("here").unwrap(), Name::new("there").unwrap());
+        desk.alive(P, v(1));
+        desk.alive(R, v(2));
+        desk.suspect(P, R, v(2));
+        desk.heard();
+        desk.book.set_out(Instant(5), &there, &desk.roster);
+        assert_eq!(desk.book.delta.left().collect::<Vec<_>>(), [(ME, v(1), 0)]);
+        assert_eq!(desk.book.elsewhere(ME), Some(&there));
+        let Desk { book, roster, heard, .. } = &mut desk;
+        book.arrive(Instant(5), &here, roster, heard);
+        assert_eq!(desk.heard(), ["-1 7.1 Moved"]);
+        assert_eq!((desk.book.version(), desk.book.view.len(), desk.book.history().len()), (v(2), 1, 0));
+        assert_eq!((desk.book.elsewhere(ME), desk.book.in_zone(&here).collect()), (None, vec![P]));
+        assert!(desk.alive(P, v(1)) && desk.alive(R, v(1)), "in the zone that it left nobody has changed");
+        desk.book.set_out(Instant(6), &here, &desk.roster);
+        let Desk { book, roster, heard, .. } = &mut desk;
+        book.arrive(Instant(6), &there, roster, heard);
+        assert_eq!(book.in_zone(&there).collect::<Vec<_>>(), [P, R]);
+        book.prune(Instant(2000), Duration(1000), 8, roster, |_| false);
+        assert_eq!(book.in_zone(&there).count(), 0);
     }
 
     #[test]

@@ -25,6 +25,10 @@ const ROUNDS: u32 = 4;
 const CONTACT: Duration = Duration::from_secs(2);
 /// The longest wait of a member that is alone.
 const LONELY: Duration = Duration::from_secs(1);
+/// Places to ask, those that were learned from others included.
+const SEEDS: usize = 64;
+/// Of several places that are learned at once so many are asked at once.
+const AT_ONCE: usize = 2;
 /// Members that ask in each second, about, when somebody was removed.
 const ASKING: u64 = 64;
 
@@ -33,7 +37,7 @@ const ASKING: u64 = 64;
 pub(super) struct Discovery {
     /// B, without ourselves, and who was found there.
     seeds: Arc<[Addr]>,
-    found: Vec<Option<Slot>>,
+    found: Vec<Found>,
     me: Addr,
     at: Instant,
     wait: Duration,
@@ -46,6 +50,15 @@ pub(super) struct Discovery {
     asked: Option<Addr>,
     /// Whose links are kept for a while, by the end of that.
     contacts: VecDeque<Contact>,
+}
+
+/// Who was found at a seed.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+enum Found {
+    Nobody,
+    Member(Slot),
+    /// HI-1: somebody of another zone.
+    Away,
 }
 
 /// Somebody who is no neighbour.
@@ -62,7 +75,7 @@ impl Discovery {
         let alone = seeds.iter().all(|&s| s == me);
         Self {
             seeds: Arc::clone(seeds),
-            found: vec![None; seeds.len()],
+            found: vec![Found::Nobody; seeds.len()],
             me,
             at: if alone { Instant::NEVER } else { now },
             wait: Duration::ZERO,
@@ -80,6 +93,27 @@ impl Discovery {
 
     pub(super) fn contacts(&self) -> usize {
         self.contacts.len()
+    }
+
+    /// HI-1: in another zone all begins anew; links that are kept for a while stay.
+    pub(super) fn renew(&mut self, now: Instant, seeds: &Arc<[Addr]>) {
+        let contacts = std::mem::take(&mut self.contacts);
+        *self = Self { contacts, at: now, settled: false, ..Self::new(now, seeds, self.me) };
+    }
+
+    /// One more place to ask, instead of one that is in another zone when there are too many. False when it is known.
+    fn add(&mut self, seed: Addr) -> bool {
+        if seed == self.me || self.seeds.contains(&seed) {
+            return false;
+        }
+        if self.seeds.len() >= SEEDS {
+            let Some(i) = self.found.iter().position(|&f| f == Found::Away) else { return false };
+            self.seeds = self.seeds.iter().enumerate().filter(|s| s.0 != i).map(|s| *s.1).collect();
+            self.found.remove(i);
+        }
+        self.seeds = self.seeds.iter().copied().chain([seed]).collect();
+        self.found.push(Found::Nobody);
+        true
     }
 
     /// True once this member knows what its bootstrap set knows: then it looks for neighbours.
@@ -127,10 +161,12 @@ impl Zone {
             self.recognise_seeds();
         }
         let first = self.config.discover_first;
-        let longest = if self.len() == 1 { LONELY } else { self.config.discover_last };
+        let target = self.target();
+        let sought = self.seek(self.discovery.rounds > ROUNDS, out);
+        let longest = if self.len() == 1 && target.is_some() { LONELY } else { self.config.discover_last };
         self.discovery.wait = (self.discovery.wait * 2).clamp(first, longest);
         self.discovery.at = now + self.discovery.wait;
-        match self.target() {
+        match target {
             Some((target, removed)) => {
                 if let Some(before) = self.discovery.asked.replace(target) {
                     self.release(before, out);
@@ -143,6 +179,7 @@ impl Zone {
                     }
                 }
             }
+            None if sought => {}
             None => self.discovery.at = Instant::NEVER,
         }
     }
@@ -155,32 +192,40 @@ impl Zone {
     /// Seeds that we know from others need not be asked who they are.
     fn recognise_seeds(&mut self) {
         let Discovery { seeds, found, .. } = &mut self.discovery;
-        if found.iter().all(Option::is_some) {
+        if found.iter().all(|&f| f != Found::Nobody) {
             return;
         }
-        for (found, &seed) in found.iter_mut().zip(seeds.iter()).filter(|(found, _)| found.is_none()) {
-            *found = self.roster.at(seed).filter(|&slot| self.book.view.contains(slot));
+        for (found, &seed) in found.iter_mut().zip(seeds.iter()).filter(|(found, _)| **found == Found::Nobody) {
+            if let Some(slot) = self.roster.at(seed).filter(|&slot| self.book.view.contains(slot)) {
+                *found = Found::Member(slot);
+            }
         }
     }
 
     /// A random one of (B \ View) ∪ H; at boot, of B. Says who it is when it is of H.
     fn target(&mut self) -> Option<(Addr, Option<Slot>)> {
         let Discovery { seeds, found, me, settled, .. } = &self.discovery;
-        let absent =
-            |i: &usize| seeds[*i] != *me && (!settled || found[*i].is_none_or(|s| !self.book.view.contains(s)));
+        let alone = self.len() == 1;
+        let absent = |i: &usize| {
+            seeds[*i] != *me
+                && match found[*i] {
+                    Found::Nobody => true,
+                    Found::Member(slot) => !settled || !self.book.view.contains(slot),
+                    // It may come to know somebody of our zone.
+                    Found::Away => alone,
+                }
+        };
         let seeds_left: Vec<usize> = (0..seeds.len()).filter(absent).collect();
-        let history = self.book.history();
-        let count = seeds_left.len() + history.len();
+        // Who is in another zone need not be asked whether it is in ours.
+        let removed: Vec<Slot> = self.book.history().filter(|&s| self.book.elsewhere(s).is_none()).collect();
+        let count = seeds_left.len() + removed.len();
         if count == 0 {
             return None;
         }
         let chosen = self.rng.index(count);
         match chosen.checked_sub(seeds_left.len()) {
             None => Some((self.discovery.seeds[seeds_left[chosen]], None)),
-            Some(i) => {
-                let slot = self.book.history().nth(i)?;
-                Some((self.roster.card(slot)?.addr, Some(slot)))
-            }
+            Some(i) => Some((self.roster.card(removed[i])?.addr, Some(removed[i]))),
         }
     }
 
@@ -199,19 +244,52 @@ impl Zone {
     }
 
     pub(super) fn on_discover(&mut self, now: Instant, from: Addr, flags: u16, out: &mut impl Out) {
+        if !self.may_answer(now, from, out) {
+            return;
+        }
+        let found = self.parcel(LetterKind::Found, flags & flag::BOOT, true);
+        self.send(from, found, out);
+        // The answer ends the conversation: a seed that thousands ask at once must not hold links to them all.
+        self.release(from, out);
+    }
+
+    /// A view is much larger than the question for it: who asks too soon again gets no answer.
+    pub(super) fn may_answer(&mut self, now: Instant, from: Addr, out: &mut impl Out) -> bool {
         self.keep_contact(now, from, out);
         if let Some(contact) = self.discovery.contacts.iter_mut().rev().find(|c| c.addr == from) {
             let before = contact.answered_at.replace(now);
             if before.is_some_and(|at| now < at + self.config.discover_first / 2) {
                 self.counters.discoveries_refused += 1;
                 contact.answered_at = before;
-                return;
+                return false;
             }
         }
-        let found = self.parcel(LetterKind::Found, flags & flag::BOOT, true);
-        self.send(from, found, out);
-        // The answer ends the conversation: a seed that thousands ask at once must not hold links to them all.
-        self.release(from, out);
+        true
+    }
+
+    /// HI-1: others say who may be in our zone. All are asked in time, some at once: who is known already only when it is
+    /// asked for `again`, or two who are wrong about each other would send us to and fro.
+    pub(super) fn on_hints(&mut self, now: Instant, mut hints: Vec<Addr>, again: bool, out: &mut impl Out) {
+        hints.retain(|&addr| self.discovery.add(addr) || again && addr != self.discovery.me);
+        if hints.is_empty() {
+            return;
+        }
+        self.rng.shuffle(&mut hints);
+        for &to in hints.iter().take(AT_ONCE) {
+            let request = self.parcel(LetterKind::Discover, flag::BOOT, false);
+            self.send(to, request, out);
+        }
+        let first = self.config.discover_first;
+        self.discovery.wait = self.discovery.wait.min(first);
+        self.discovery.at = self.discovery.at.min(now + first);
+    }
+
+    /// HI-1: whoever we asked is in another zone.
+    pub(super) fn on_elsewhere(&mut self, from: Addr, out: &mut impl Out) {
+        if let Some(i) = self.discovery.seeds.iter().position(|&s| s == from) {
+            self.discovery.found[i] = Found::Away;
+        }
+        self.discovery_failed(from, out);
     }
 
     /// Keeps a link for a while. The oldest gives way when there are too many.
@@ -260,7 +338,7 @@ impl Zone {
         out: &mut impl Out,
     ) {
         if let Some(i) = self.discovery.seeds.iter().position(|&s| s == from) {
-            self.discovery.found[i] = Some(sender);
+            self.discovery.found[i] = Found::Member(sender);
         }
         if self.discovery.asked == Some(from) {
             self.discovery.asked = None;

@@ -78,6 +78,9 @@ impl Zone {
             }
         }
         self.probe(now, slot, out);
+        if tripped {
+            self.forewarn(slot, out);
+        }
     }
 
     /// One more probe; from the second on others are asked to try, too.

@@ -8,7 +8,7 @@ use super::view::View;
 use crate::member::{Card, Name, Roster, Slot, Version};
 use phalanx_core::Snapshot;
 use phalanx_wire::member::Member;
-use phalanx_wire::zone::{Leave, Letter, LetterKind, Suspicion};
+use phalanx_wire::zone::{Leave, Letter, LetterKind, Moved, Suspicion};
 use std::any::Any;
 use std::ops::Range;
 use std::sync::OnceLock;
@@ -33,9 +33,11 @@ pub(super) struct Parcel {
     pub(super) alive: Alive,
     pub(super) left: Vec<(Slot, Version, u8)>,
     pub(super) suspected: Vec<(Slot, Slot, Version)>,
+    /// HI-1: where those went who left for another zone.
+    pub(super) moved: Vec<(Slot, Name)>,
     /// A hash of the sender's view.
     pub(super) fingerprint: Option<u64>,
-    /// HI-1: which zone it is about.
+    /// HI-1: which zone it is about; that of the sender, when nothing else is said.
     pub(super) zone: Option<Name>,
     encoded: OnceLock<Vec<u8>>,
 }
@@ -60,6 +62,7 @@ impl Parcel {
             alive,
             left: Vec::new(),
             suspected: Vec::new(),
+            moved: Vec::new(),
             fingerprint: None,
             zone: None,
             encoded: OnceLock::new(),
@@ -96,6 +99,7 @@ impl Parcel {
         if let Some(zone) = &self.zone {
             Letter::put_zone(zone.as_str(), out);
         }
+        Letter::put_moved(self.moved.iter().filter_map(|(p, zone)| self.moved(*p, zone)), out);
     }
 
     /// Everybody whom the letter says is there.
@@ -112,6 +116,15 @@ impl Parcel {
     /// The letter is written over another roster than the sender's, in which its slot is somebody else.
     pub(super) fn conceal_sender(&mut self) {
         self.sender = Slot(u32::MAX);
+    }
+
+    /// Who sends it.
+    pub(super) fn author(&self) -> Option<(Card, Version)> {
+        Some((self.roster.card(self.sender)?.clone(), self.version))
+    }
+
+    fn moved<'a>(&self, p: Slot, zone: &'a Name) -> Option<Moved<'a>> {
+        Some(Moved { identity: self.roster.card(p)?.identity, zone: zone.as_str() })
     }
 
     fn member(&self, p: Slot, v: Version) -> Option<Member<'_>> {
@@ -146,6 +159,7 @@ impl Snapshot for Parcel {
             + section(self.suspected.len() * Suspicion::LEN)
             + section(self.fingerprint.map_or(0, |_| 8))
             + section(self.zone.as_ref().map_or(0, |z| z.as_str().len()))
+            + section(self.moved.iter().map(|m| Moved::length(m.1.as_str())).sum())
     }
 
     fn encode(&self, range: Range<usize>, out: &mut Vec<u8>) {

@@ -24,6 +24,7 @@
 //! | `letter` | what letters hold |
 //! | `post` | letters and notes, in and out |
 //! | `discovery` | how members find each other, at boot and after a partition |
+//! | `elsewhere` | who is in another zone |
 //! | `hostile` | what members can do to a member |
 //! | `names` | when a name is taken twice |
 //! | `neighbour` | what is kept of a neighbour |
@@ -41,6 +42,7 @@ mod damping;
 mod delta;
 mod discovery;
 mod doubt;
+mod elsewhere;
 pub mod hierarchy;
 #[cfg(test)]
 mod hostile;
@@ -416,11 +418,16 @@ impl Engine for Zone {
         self.attributes.map(member)
     }
 
+    fn relocate(&mut self, now: Instant, zone: &Name, seeds: &[Addr], out: &mut impl Out) -> Result<bool, Code> {
+        self.move_to(now, zone, seeds, out)
+    }
+
     fn leave(&mut self, now: Instant, code: u8, out: &mut impl Out) {
         if self.book.has_left() {
             return;
         }
         self.now = now;
+        self.abdicate(now, out);
         self.book.leave(now, code, &self.roster);
         self.send_news(now, out);
         // Wires are closed by those who read that: one that breaks before would alarm them.

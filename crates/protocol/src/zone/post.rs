@@ -4,6 +4,7 @@
 //! left, then who is alive, then who is suspected is processed: that order makes false suspicions unlikely.
 
 use super::Zone;
+use super::book::Parting;
 use super::delta::Mask;
 use super::hierarchy::{Upward, is_upward};
 use super::letter::{Alive, Parcel};
@@ -11,9 +12,10 @@ use super::replicate::{Happening, Written};
 use super::topology::SPARE_URGENT;
 use super::view::{Standing, View};
 use crate::member::{Card, Name, Out, Output, Peer, Slot, Version};
-use phalanx_core::{Addr, Instant, Payload, Snapshot};
+use phalanx_core::{Addr, Identity, Instant, Payload, Snapshot};
 use phalanx_wire::member::Member;
 use phalanx_wire::zone::{Letter, LetterKind, Note, flag};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 /// What a letter's reader must remember of the time before it was read.
@@ -33,7 +35,6 @@ const ASKED: usize = 4;
 
 impl Zone {
     pub(super) fn on_message(&mut self, now: Instant, from: Peer, payload: Payload<'_>, out: &mut impl Out) {
-        self.heard(now);
         self.keep_stranger(from.addr, out);
         match payload {
             Payload::Bytes(bytes) => match Letter::parse(bytes) {
@@ -54,6 +55,7 @@ impl Zone {
         if is_upward(letter.kind) {
             return self.on_upward(now, from, Upward::Letter(letter), out);
         }
+        self.heard(now);
         let Some(sender) = letter.sender else {
             self.counters.malformed += 1;
             return;
@@ -61,6 +63,9 @@ impl Zone {
         if sender.identity != from.identity {
             self.counters.impostors += 1;
             return;
+        }
+        if letter.zone != self.name().map_or("", Name::as_str) {
+            return self.on_foreign(now, from, Upward::Letter(letter), out);
         }
         let Some((slot, version)) = self.enter(&sender) else { return };
         let before = Before { members: self.book.view.len(), fingerprint: letter.fingerprint };
@@ -70,10 +75,13 @@ impl Zone {
         let named = letter.kind == LetterKind::Found && letter.alive().any(|m| Some(m.identity) == me);
         self.answer_for_discovery(letter.kind, letter.flags, slot, named);
         let mut changed = false;
+        let moved: BTreeMap<Identity, &str> = letter.moved().map(|m| (m.identity, m.zone)).collect();
         for left in letter.left() {
             if let Some(p) = self.roster.find(&left.identity) {
                 let v = Version { incarnation: left.incarnation, minor: left.minor };
-                changed |= self.plausible(p, v) && self.book.on_leave(now, p, v, left.code, &self.roster, out);
+                let to = moved.get(&left.identity).and_then(|zone| Name::new(zone).ok());
+                let parting = Parting { code: left.code, to: to.as_ref() };
+                changed |= self.plausible(p, v) && self.book.on_leave(now, p, v, parting, &self.roster, out);
             }
         }
         changed |= self.book.on_alive(slot, version, &self.roster, out);
@@ -114,6 +122,16 @@ impl Zone {
         if is_upward(parcel.kind) {
             return self.on_upward(now, from, Upward::Parcel(parcel), out);
         }
+        self.heard(now);
+        if parcel.zone.as_ref() != self.name() {
+            match parcel.author() {
+                Some((author, _)) if author.identity == from.identity => {
+                    self.on_foreign(now, from, Upward::Parcel(parcel), out);
+                }
+                _ => self.counters.impostors += 1,
+            }
+            return;
+        }
         let same = match (self.roster.shared(), parcel.roster.shared()) {
             (Some(ours), Some(theirs)) => Arc::ptr_eq(ours, theirs),
             _ => false,
@@ -134,7 +152,8 @@ impl Zone {
         self.answer_for_discovery(parcel.kind, parcel.flags, parcel.sender, named);
         let mut changed = false;
         for &(p, v, code) in &parcel.left {
-            changed |= self.book.on_leave(now, p, v, code, &self.roster, out);
+            let to = parcel.moved.iter().find(|m| m.0 == p).map(|m| &m.1);
+            changed |= self.book.on_leave(now, p, v, Parting { code, to }, &self.roster, out);
         }
         changed |= self.book.on_alive(parcel.sender, parcel.version, &self.roster, out);
         match &parcel.alive {
@@ -249,6 +268,7 @@ impl Zone {
         removed.retain(|&s| departed.iter().all(|d| d.0 != s));
         if let Some(to) = self.neighbours.of(sender).map(|n| n.addr).filter(|_| !departed.is_empty()) {
             let mut leaves = self.parcel(LetterKind::Update, 0, false);
+            leaves.moved = self.destinations(&departed);
             leaves.left = departed;
             self.send(to, leaves, out);
         }
@@ -348,7 +368,10 @@ impl Zone {
         self.send_all(&[to], parcel, out);
     }
 
-    fn send_all(&mut self, to: &[Addr], parcel: Parcel, out: &mut impl Out) {
+    fn send_all(&mut self, to: &[Addr], mut parcel: Parcel, out: &mut impl Out) {
+        if parcel.zone.is_none() {
+            parcel.zone = self.name().cloned();
+        }
         self.counters.letters += to.len() as u64;
         for &to in to {
             self.keep_stranger(to, out);
@@ -376,6 +399,7 @@ impl Zone {
         let sender = (self.book.me, self.book.version());
         let alive = if mask.len() == 0 { Alive::Nobody } else { Alive::These(mask) };
         let mut parcel = Parcel::new(LetterKind::Update, 0, sender, &self.roster, &self.book.view, alive);
+        parcel.moved = self.destinations(&left);
         (parcel.left, parcel.suspected) = (left, suspected);
         self.send_all(&to, parcel, out);
     }

@@ -18,6 +18,9 @@ pub const MONITOR: &str = "phalanx.monitor";
 /// Monitors that are told directly; the others hear as everybody does.
 const MONITORS: usize = 8;
 
+/// The nonce of a probe whose answer nobody waits for.
+const NOBODY: u32 = 0;
+
 /// A join or a leave, for those who keep something of each member.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Change {
@@ -142,6 +145,9 @@ impl Zone {
         if let Some(me) = self.member(self.book.me, self.book.version()) {
             Letter::put_sender(&me, &mut sender);
         }
+        if let Some(zone) = self.name() {
+            Letter::put_zone(zone.as_str(), &mut sender);
+        }
         let names = Present { roster: &self.roster, view: &self.book.view };
         let addresses = Addresses { roster: &self.roster, neighbours: &self.neighbours };
         let out = &mut Replicated { zone: &addresses, sender: &sender, last: None, out };
@@ -160,15 +166,23 @@ impl Zone {
     /// ZN-8: a suspicion of our own goes to the monitors at once.
     pub(super) fn alarm(&mut self, suspect: Slot, version: Version, out: &mut impl Out) {
         let Some(alarm) = suspicion(self.book.me, suspect, version, &self.roster) else { return };
-        let to: Vec<Addr> = self
-            .attributes
-            .with(MONITOR)
-            .filter(|&(slot, _)| slot != self.book.me && slot != suspect)
-            .take(MONITORS)
-            .filter_map(|(slot, _)| self.roster.card(slot).map(|c| c.addr))
-            .collect();
-        for to in to {
+        for to in self.monitors(suspect) {
             self.note(to, &Note::Alarm(alarm), out);
         }
+    }
+
+    /// ZN-8: a suspicion may follow. A session with each monitor is begun while the suspect is probed, so that the alarm
+    /// need not wait for one; sessions with everybody's monitors all the time would cost memory for nothing.
+    pub(super) fn forewarn(&mut self, suspect: Slot, out: &mut impl Out) {
+        for to in self.monitors(suspect) {
+            if self.neighbours.at(to).is_none() {
+                self.note(to, &Note::Probe { nonce: NOBODY }, out);
+            }
+        }
+    }
+
+    fn monitors(&self, suspect: Slot) -> Vec<Addr> {
+        let others = self.attributes.with(MONITOR).filter(|&(slot, _)| slot != self.book.me && slot != suspect);
+        others.take(MONITORS).filter_map(|(slot, _)| self.roster.card(slot).map(|c| c.addr)).collect()
     }
 }

@@ -80,6 +80,10 @@ impl Watch {
         self.relays.iter().map(|r| r.next_at).fold(self.beat_at, Instant::min)
     }
 
+    pub(super) fn forget_relays(&mut self) {
+        self.relays.clear();
+    }
+
     pub(super) fn relays(&self) -> usize {
         self.relays.len()
     }
@@ -185,7 +189,8 @@ impl Zone {
         self.watch.nonce
     }
 
-    /// Somebody was heard: we are not out of reach.
+    /// Somebody of our zone was heard: we are not out of reach. Others do not count: who hears only delegates must be able
+    /// to find that all its colleagues are gone.
     pub(super) fn heard(&mut self, now: Instant) {
         self.watch.heard_at = now;
     }
@@ -268,6 +273,8 @@ impl Zone {
         match self.book.view.standing(slot, &self.roster) {
             Standing::Gone(removed) => self.disown(addr, Some((slot, removed)), out),
             Standing::In(_) if neighbour => self.disown(addr, None, out),
+            // It is in the zone that we left, and does not know.
+            Standing::Unknown if self.book.elsewhere(slot).is_some() => self.tell_elsewhere(addr, None, out),
             Standing::In(_) | Standing::Unknown => {}
         }
     }

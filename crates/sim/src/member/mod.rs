@@ -44,6 +44,8 @@ pub enum Note {
     },
     /// The member leaves in good order.
     Leaving,
+    /// The member is in another zone now, and sees nobody of its old one.
+    Moved,
     /// A member is there.
     Joined {
         /// The node that it runs on.
@@ -119,6 +121,8 @@ pub enum Command {
     Rename(Name),
     /// Write an attribute.
     Set(String, Option<Vec<u8>>),
+    /// HI-1: move to this zone.
+    Move(Name),
 }
 
 /// A node that runs link and engine.
@@ -297,6 +301,15 @@ impl<E: Engine + Send> Process for Member<E> {
                     net.note(Note::Leaving);
                 }
                 self.node.leave(now, code, &mut Outlet { told: &mut told, telling, net });
+            }
+            Command::Move(zone) => {
+                let mut outlet = Outlet { told: &mut told, telling, net };
+                let moved = self.node.relocate(now, &zone, &[], &mut outlet) == Ok(true);
+                self.act(now, told, net);
+                if moved && telling {
+                    net.note(Note::Moved);
+                }
+                return;
             }
             // A refused write changes nothing, and nobody waits for it.
             Command::Set(key, value) => {

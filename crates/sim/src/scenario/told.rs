@@ -218,13 +218,13 @@ impl<E: Engine + Send> Checker<Member<E>> for MembersListener {
             Note::Left { node, why, .. } if node != by => {
                 match why {
                     Why::Failed => told.failed += 1,
-                    Why::Departed(_) => told.departed += 1,
+                    Why::Departed(_) | Why::Moved => told.departed += 1,
                     Why::Replaced => told.replaced += 1,
                 }
                 told.see(layout, by, |n| n.saturating_sub(1));
                 told.deaths.heard(node, by, at);
             }
-            Note::Joined { .. } | Note::Left { .. } | Note::Name { .. } => {}
+            Note::Joined { .. } | Note::Left { .. } | Note::Moved | Note::Name { .. } => {}
             Note::Wrote(_) => told.writes += 1,
             Note::Read { .. } => told.reads += 1,
         }

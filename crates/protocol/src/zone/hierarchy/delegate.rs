@@ -4,8 +4,9 @@
 //! view, and when one falls the next knows at once. All delegates report to all guards: whichever falls, news still goes
 //! up. They declare themselves as monitors, so that suspicions come to them first.
 
-use super::{DELEGATES, Office};
-use crate::member::{Card, Engine, Name, Out, Output, Slot, Version};
+use super::guarded::BEAT;
+use super::{DELEGATES, Office, Upward};
+use crate::member::{Engine, Name, Out, Output, Slot, Version};
 use crate::zone::delta::Delta;
 use crate::zone::letter::{Alive, Parcel};
 use crate::zone::pace::Pace;
@@ -36,6 +37,11 @@ pub(in crate::zone) struct Delegate {
     guards: Vec<Addr>,
     ask_at: Instant,
     wait: Duration,
+    /// It came from another zone, and may ask supervisors so often who is in this one.
+    moved: bool,
+    seeks: u8,
+    /// When to say something to the guards though nothing changed: they shall miss us, and we them.
+    beat_at: Instant,
     /// What the guards have not heard.
     pace: Pace,
     delta: Delta,
@@ -52,19 +58,63 @@ impl Delegate {
             guards: Vec::new(),
             ask_at: Instant::NEVER,
             wait: Duration::ZERO,
+            moved: false,
+            seeks: 0,
+            beat_at: Instant::NEVER,
             pace: Pace::new(),
             delta: Delta::default(),
         }
     }
 
+    /// Of a member that comes from another zone.
+    pub(super) fn moved(zone: Name, supervisors: Arc<[Addr]>) -> Self {
+        Self { moved: true, ..Self::new(zone, supervisors) }
+    }
+
+    pub(super) fn has_moved(&self) -> bool {
+        self.moved
+    }
+
+    pub(super) fn zone(&self) -> &Name {
+        &self.zone
+    }
+
+    pub(super) fn supervisors(&self) -> Arc<[Addr]> {
+        Arc::clone(&self.supervisors)
+    }
+
+    /// It speaks for its zone.
+    pub(super) fn is_active(&self) -> bool {
+        self.rank.is_some()
+    }
+
+    /// The last news: it leaves itself.
+    pub(super) fn depart(&mut self, me: Slot, version: Version) {
+        self.delta.not_alive(me);
+        self.delta.leave(me, version, 0);
+    }
+
+    /// Answers of supervisors may lead to so many questions.
+    pub(super) fn may_seek(&mut self, times: u8) {
+        self.seeks = times;
+    }
+
+    pub(super) fn seeks_on(&mut self) -> bool {
+        let may = self.seeks > 0;
+        self.seeks -= u8::from(may);
+        may
+    }
+
     pub(super) fn deadline(&self) -> Instant {
-        self.look_at.min(self.ask_at).min(self.pace.due_at())
+        self.look_at.min(self.ask_at).min(self.pace.due_at()).min(self.beat_at)
     }
 
     pub(in crate::zone) fn fingerprint(&self, print: &mut Fingerprint) {
         print.add(&(self.zone.as_str(), &self.delegates, self.rank, &self.guards, self.wait));
+        print.add(&(self.moved, self.seeks));
         print.instant(self.look_at);
         print.instant(self.ask_at);
+        print.instant(self.beat_at);
         self.pace.fingerprint(print);
         self.delta.fingerprint(print);
     }
@@ -80,7 +130,7 @@ impl Delegate {
 }
 
 impl Zone {
-    fn delegate(&mut self) -> Option<&mut Delegate> {
+    pub(super) fn delegate(&mut self) -> Option<&mut Delegate> {
         match &mut self.office {
             Office::Delegate(delegate) => Some(delegate),
             Office::None | Office::Supervisor(_) => None,
@@ -140,10 +190,11 @@ impl Zone {
         }
     }
 
-    fn resign(&mut self, out: &mut impl Out) {
+    pub(super) fn resign(&mut self, out: &mut impl Out) {
         let Some(delegate) = self.delegate() else { return };
         let guards = std::mem::take(&mut delegate.guards);
-        (delegate.ask_at, delegate.pace, delegate.delta) = (Instant::NEVER, Pace::new(), Delta::default());
+        (delegate.ask_at, delegate.beat_at) = (Instant::NEVER, Instant::NEVER);
+        (delegate.pace, delegate.delta) = (Pace::new(), Delta::default());
         for to in guards {
             let report = self.report(flag::NONE, Alive::Nobody);
             self.send_across(to, report, out);
@@ -152,14 +203,25 @@ impl Zone {
     }
 
     /// HI-2: the guards of our zone, as a supervisor sees them.
-    pub(super) fn on_guards(&mut self, from: Addr, supervisors: &[(Card, Version)], out: &mut impl Out) {
-        let tripwires = self.config.tripwires;
-        let Some(delegate) = self.delegate().filter(|d| d.rank.is_some()) else { return };
+    pub(super) fn on_guards(&mut self, now: Instant, from: Addr, zone: &Name, letter: Upward<'_>, out: &mut impl Out) {
+        let (tripwires, flags, supervisors) = (self.config.tripwires, letter.flags(), letter.alive());
+        if self.name() != Some(zone) {
+            // It takes us for a member of a zone that we left.
+            let mut report = self.report(flag::NONE, Alive::Nobody);
+            report.zone = Some(zone.clone());
+            self.send_across(from, report, out);
+            return self.release(from, out);
+        }
+        let Some(delegate) = self.delegate().filter(|d| d.rank.is_some()) else {
+            return self.seek_from_guards(from, &supervisors, out);
+        };
         let addrs: Vec<Addr> = supervisors.iter().take(super::GUARDS).map(|s| s.0.addr).collect();
         if addrs.is_empty() {
             return;
         }
         delegate.ask_at = Instant::NEVER;
+        let wait = if flags & flag::URGENT != 0 { Duration::ZERO } else { BEAT };
+        delegate.beat_at = delegate.beat_at.min(now + wait);
         if !addrs.contains(&from) && !delegate.guards.contains(&from) {
             out.push(Output::Release { addr: from });
         }
@@ -170,7 +232,9 @@ impl Zone {
             self.send_across(addr, report, out);
             out.push(Output::Release { addr });
         }
-        for &addr in addrs.iter().filter(|a| !old.contains(a)) {
+        // Who lost what it had of us gets it again.
+        let again = |addr: Addr| flags & flag::BASE != 0 && addr == from;
+        for &addr in addrs.iter().filter(|a| !old.contains(a) || again(**a)) {
             let report = self.report(flag::BASE, Alive::All);
             self.send_across(addr, report, out);
             if tripwires {
@@ -208,6 +272,21 @@ impl Zone {
         if delegate.pace.due_at() <= now {
             self.report_news(now, out);
         }
+        if self.delegate().is_some_and(|d| d.beat_at <= now) {
+            self.report_all_well(now, out);
+        }
+    }
+
+    /// Nothing changed for long, or so we think: guards compare what they hold of our zone, and a guard that is gone is
+    /// missed when this does not reach it.
+    fn report_all_well(&mut self, now: Instant, out: &mut impl Out) {
+        self.report_news(now, out);
+        let Some(delegate) = self.delegate() else { return };
+        delegate.beat_at = if delegate.guards.is_empty() { Instant::NEVER } else { now + BEAT };
+        let guards = delegate.guards.clone();
+        let mut report = self.report(0, Alive::Nobody);
+        report.fingerprint = Some(self.book.view.full_digest());
+        self.send_all_across(&guards, report, out);
     }
 
     /// Asks a guard that is left, or else any supervisor that we know of.
@@ -222,14 +301,17 @@ impl Zone {
         }
         let to = known[self.rng.index(known.len())];
         let mut who = self.parcel(LetterKind::Who, 0, false);
-        who.zone = self.zone_name();
+        who.zone = self.name().cloned();
         self.send_across(to, who, out);
     }
 
-    fn report_news(&mut self, now: Instant, out: &mut impl Out) {
+    pub(super) fn report_news(&mut self, now: Instant, out: &mut impl Out) {
         let paces = self.config.paces;
         let Some(delegate) = self.delegate() else { return };
         delegate.pace.sent(now, &paces);
+        if delegate.delta.is_empty() {
+            return;
+        }
         let (mask, left, _) = delegate.delta.take();
         let guards = delegate.guards.clone();
         let mut report = self.report(0, Alive::These(mask));
@@ -245,15 +327,8 @@ impl Zone {
         let flags = flags | u16::from(rank) << flag::RANK_SHIFT;
         let sender = (self.book.me, self.book.version());
         let mut report = Parcel::new(LetterKind::Report, flags, sender, &self.roster, &self.book.view, alive);
-        report.zone = self.zone_name();
+        report.zone = self.name().cloned();
         report
-    }
-
-    fn zone_name(&self) -> Option<Name> {
-        match &self.office {
-            Office::Delegate(delegate) => Some(delegate.zone.clone()),
-            Office::None | Office::Supervisor(_) => None,
-        }
     }
 }
 

@@ -21,12 +21,16 @@
 //! |---|---|
 //! | `delegate` | a member that speaks for its zone |
 //! | `supervisor` | a member of the management zone |
+//! | `guarded` | a zone at one of its guards: which delegates are believed |
+//! | `moving` | a member that leaves its zone for another |
 //! | `replica` | a zone as its delegate tells it |
 //! | [`census`] | summaries of zones |
 //! | [`split`] | into how many zones to split a system (HI-6) |
 
 pub mod census;
 mod delegate;
+mod guarded;
+mod moving;
 mod replica;
 pub mod split;
 mod supervisor;
@@ -38,7 +42,9 @@ use super::Zone;
 use super::letter::Parcel;
 use crate::member::{Card, Name, Out, Peer, Version};
 use census::Summary;
+use phalanx_core::rng::mix;
 use phalanx_core::{Addr, Instant};
+use phalanx_wire::member::Member;
 use phalanx_wire::zone::{Letter, LetterKind};
 use std::sync::Arc;
 
@@ -46,6 +52,12 @@ use std::sync::Arc;
 const DELEGATES: usize = 2;
 /// Guards of a zone.
 const GUARDS: usize = 2;
+
+/// An order of nodes that a zone's name gives (rendezvous hashing), the highest first: everybody finds the same.
+fn score(zone: &Name, place: u64) -> u64 {
+    let name = zone.as_str().bytes().fold(0, |hash, b| mix(hash ^ u64::from(b)));
+    mix(name ^ place)
+}
 
 /// A member's place in the hierarchy.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
@@ -95,6 +107,13 @@ impl Upward<'_> {
         }
     }
 
+    fn fingerprint(&self) -> Option<u64> {
+        match self {
+            Self::Parcel(p) => p.fingerprint,
+            Self::Letter(l) => l.fingerprint,
+        }
+    }
+
     fn zone(&self) -> Option<Name> {
         match self {
             Self::Parcel(p) => p.zone.clone(),
@@ -102,26 +121,33 @@ impl Upward<'_> {
         }
     }
 
+    /// Who sends it.
+    fn sender(&self) -> Option<(Card, Version)> {
+        match self {
+            Self::Parcel(p) => p.author(),
+            Self::Letter(l) => l.sender.as_ref().and_then(entry),
+        }
+    }
+
     /// Everybody whom the letter says is there.
     fn alive(&self) -> Vec<(Card, Version)> {
         match self {
             Self::Parcel(p) => p.members().collect(),
-            Self::Letter(l) => {
-                let card = |m: phalanx_wire::member::Member<'_>| {
-                    let name = Name::new(m.name).ok()?;
-                    let version = Version { incarnation: m.incarnation, minor: m.minor };
-                    Some((Card { identity: m.identity, addr: m.addr, name }, version))
-                };
-                l.alive().filter_map(card).collect()
-            }
+            Self::Letter(l) => l.alive().filter_map(|m| entry(&m)).collect(),
         }
     }
 }
 
+fn entry(m: &Member<'_>) -> Option<(Card, Version)> {
+    let name = Name::new(m.name).ok()?;
+    let version = Version { incarnation: m.incarnation, minor: m.minor };
+    Some((Card { identity: m.identity, addr: m.addr, name }, version))
+}
+
 /// True for letters that are not about the reader's own zone.
 pub(super) const fn is_upward(kind: LetterKind) -> bool {
-    use LetterKind::{Detailed, Details, Guards, Report, Who};
-    matches!(kind, Who | Guards | Report | Details | Detailed)
+    use LetterKind::{Detailed, Details, Guards, Report, Seek, Sought, Who};
+    matches!(kind, Who | Guards | Report | Details | Detailed | Seek | Sought)
 }
 
 impl Zone {
@@ -145,7 +171,9 @@ impl Zone {
         };
         match letter.kind() {
             LetterKind::Who => self.on_who(from, &zone, out),
-            LetterKind::Guards => self.on_guards(from.addr, &letter.alive(), out),
+            LetterKind::Guards => self.on_guards(now, from.addr, &zone, letter, out),
+            LetterKind::Seek => self.on_seek(now, from, &zone, letter, out),
+            LetterKind::Sought => self.on_sought(now, &zone, letter, out),
             LetterKind::Report => self.on_report(now, from, zone, letter, out),
             LetterKind::Details => self.on_details(from, &zone, out),
             LetterKind::Detailed => self.on_detailed(zone, letter, out),
@@ -164,14 +192,17 @@ impl Zone {
 
     pub(super) fn office_deadline(&self) -> Instant {
         match &self.office {
+            Office::None => Instant::NEVER,
             Office::Delegate(delegate) => delegate.deadline(),
-            Office::None | Office::Supervisor(_) => Instant::NEVER,
+            Office::Supervisor(supervisor) => supervisor.deadline(),
         }
     }
 
     pub(super) fn expire_office(&mut self, now: Instant, out: &mut impl Out) {
-        if matches!(self.office, Office::Delegate(_)) {
-            self.expire_delegate(now, out);
+        match &self.office {
+            Office::None => {}
+            Office::Delegate(_) => self.expire_delegate(now, out),
+            Office::Supervisor(_) => self.expire_supervisor(now, out),
         }
     }
 

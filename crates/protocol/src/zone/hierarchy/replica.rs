@@ -25,12 +25,46 @@ impl Default for Replica {
 }
 
 impl Replica {
+    pub(super) fn of(members: &[(Card, Version)]) -> Self {
+        let mut replica = Self::default();
+        for (card, version) in members {
+            replica.put(card, *version);
+        }
+        replica
+    }
+
+    fn put(&mut self, card: &Card, version: Version) {
+        if let Some(slot) = self.roster.enter(card, version.incarnation) {
+            self.view.set(slot, Standing::In(version), &self.roster);
+        }
+    }
+
     pub(super) fn len(&self) -> usize {
         self.view.len()
     }
 
+    /// A hash of who is there, and in which version.
+    pub(super) fn digest(&self) -> u64 {
+        self.view.full_digest()
+    }
+
     pub(super) fn contains(&self, identity: &Identity) -> bool {
         self.roster.find(identity).is_some_and(|slot| self.view.contains(slot))
+    }
+
+    /// A member's card and version.
+    pub(super) fn entry(&self, identity: &Identity) -> Option<(Card, Version)> {
+        let slot = self.roster.find(identity)?;
+        Some((self.roster.card(slot)?.clone(), self.view.of(slot, &self.roster)?))
+    }
+
+    /// Takes a member out. False when it was not there.
+    pub(super) fn remove(&mut self, identity: &Identity) -> bool {
+        let Some((slot, v)) = self.roster.find(identity).and_then(|s| Some((s, self.view.of(s, &self.roster)?))) else {
+            return false;
+        };
+        self.view.set(slot, Standing::Gone(v), &self.roster);
+        true
     }
 
     /// Takes a report.
@@ -47,11 +81,7 @@ impl Replica {
                         self.view.set(slot, Standing::Gone(version), &self.roster);
                     }
                 }
-                for (card, version) in report.alive() {
-                    if let Some(slot) = self.roster.enter(&card, version.incarnation) {
-                        self.view.set(slot, Standing::In(version), &self.roster);
-                    }
-                }
+                report.alive().iter().for_each(|(card, version)| self.put(card, *version));
             }
         }
     }
@@ -68,15 +98,17 @@ impl Replica {
                 self.view.set(slot, Standing::Gone(version), &self.roster);
             }
         }
-        for (card, version) in parcel.members() {
-            if let Some(slot) = self.roster.enter(&card, version.incarnation) {
-                self.view.set(slot, Standing::In(version), &self.roster);
-            }
-        }
+        parcel.members().for_each(|(card, version)| self.put(&card, version));
     }
 
     pub(super) fn members(&self) -> impl Iterator<Item = (Card, Version)> {
         self.view.members(&self.roster).filter_map(|(slot, version)| Some((self.roster.card(slot)?.clone(), version)))
+    }
+
+    /// The first members on the ring.
+    pub(super) fn first(&self, count: usize) -> Vec<(Card, Version)> {
+        let there = self.roster.in_order().filter_map(|slot| Some((slot, self.view.of(slot, &self.roster)?)));
+        there.take(count).filter_map(|(slot, v)| Some((self.roster.card(slot)?.clone(), v))).collect()
     }
 
     /// A letter with all members, as ours.

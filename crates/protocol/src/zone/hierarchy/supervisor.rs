@@ -1,20 +1,22 @@
 //! Supervisors: the members of the management zone. Each guards a few base zones and holds a census of all.
 
 use super::census::{PREFIX, Summary};
+use super::guarded::{Guarded, Step, Taken};
+use super::moving::NAMED;
 use super::replica::Replica;
-use super::{GUARDS, Office, Upward};
+use super::{GUARDS, Office, Upward, score};
 use crate::member::{Card, Engine, Event, Name, Out, Output, Peer, Slot, Version};
 use crate::zone::Zone;
 use crate::zone::letter::{Alive, Parcel};
-use phalanx_core::rng::mix;
-use phalanx_core::{Addr, Fingerprint, Identity, Instant};
+use phalanx_core::{Addr, Duration, Fingerprint, Instant};
 use phalanx_wire::zone::{LetterKind, flag};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 
 /// Zones that a supervisor guards or holds details of; more are refused.
 const ZONES: usize = 4096;
-/// Delegates of one zone that are heard: during an election there may be more than there should be.
-const REPORTERS: usize = 8;
+/// Members that look for their zone are remembered for so long, and so many of them.
+const SEEKING: Duration = Duration::from_secs(5);
+const SEEKERS: usize = 64;
 
 /// What a supervisor holds.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
@@ -22,81 +24,56 @@ pub(in crate::zone) struct Supervisor {
     zones: BTreeMap<Name, Guarded>,
     /// Details of zones that others guard.
     details: BTreeMap<Name, Replica>,
-}
-
-/// A zone that we guard.
-#[derive(Clone, PartialEq, Eq, Debug, Default)]
-struct Guarded {
-    reporters: Vec<Reporter>,
-    /// What we published of it, when we are its first guard.
-    published: Option<Summary>,
-    revision: u32,
-}
-
-/// A delegate of a zone that we guard.
-#[derive(Clone, PartialEq, Eq, Debug)]
-struct Reporter {
-    identity: Identity,
-    addr: Addr,
-    rank: u8,
-    replica: Replica,
-    /// Another delegate has said since that this one is not in the zone any more. A host that died says nothing itself.
-    gone: bool,
-}
-
-impl Guarded {
-    /// What the delegate of the lowest rank says, of those who are there.
-    fn replica(&self) -> Option<&Replica> {
-        self.reporters.iter().min_by_key(|r| (r.gone, r.rank)).map(|r| &r.replica)
-    }
-
-    fn delegates(&self) -> u8 {
-        self.reporters.iter().filter(|r| !r.gone).count() as u8
-    }
-
-    /// `by` has reported: it is there, and whoever it does not see is not.
-    fn compare(&mut self, by: &Identity) {
-        let Some(at) = self.reporters.iter().position(|r| r.identity == *by) else { return };
-        let mut gone = [false; REPORTERS];
-        for (gone, reporter) in gone.iter_mut().zip(&self.reporters) {
-            *gone = reporter.identity != *by && !self.reporters[at].replica.contains(&reporter.identity);
-        }
-        self.reporters.iter_mut().zip(gone).for_each(|(reporter, gone)| reporter.gone = gone);
-    }
-
-    /// Makes room for a delegate, at the cost of one that is gone.
-    fn make_room(&mut self) -> bool {
-        if self.reporters.len() >= REPORTERS
-            && let Some(gone) = self.reporters.iter().position(|r| r.gone)
-        {
-            self.reporters.remove(gone);
-        }
-        self.reporters.len() < REPORTERS
-    }
+    /// HI-1: members that asked lately who else is in their zone, the first ones first.
+    seekers: VecDeque<(Instant, Name, (Card, Version))>,
+    /// When some zone is to be looked at, or earlier.
+    check_at: Option<Instant>,
 }
 
 impl Supervisor {
     pub(super) fn details(&self, zone: &Name) -> Option<Vec<(Card, Version)>> {
-        let guarded = self.zones.get(zone).and_then(Guarded::replica);
-        Some(guarded.or_else(|| self.details.get(zone))?.members().collect())
+        let guarded = self.zones.get(zone).filter(|z| z.counts().is_some()).map(Guarded::members);
+        guarded.or_else(|| Some(self.details.get(zone)?.members().collect()))
+    }
+
+    /// Some members of a zone that we guard, and some who look for it as this one does.
+    pub(super) fn seek(&mut self, now: Instant, zone: &Name, seeker: (Card, Version)) -> Vec<(Card, Version)> {
+        self.seekers.retain(|s| s.0 + SEEKING > now && s.2.0.identity != seeker.0.identity);
+        let mut named: Vec<_> = self.zones.get(zone).map_or_else(Vec::new, |z| z.first(NAMED));
+        named.extend(self.seekers.iter().filter(|s| s.1 == *zone).take(NAMED).map(|s| s.2.clone()));
+        if self.seekers.len() >= SEEKERS {
+            self.seekers.pop_front();
+        }
+        self.seekers.push_back((now, zone.clone(), seeker));
+        named
     }
 
     pub(super) fn is_reporter(&self, addr: Addr) -> bool {
-        self.zones.values().any(|z| z.reporters.iter().any(|r| r.addr == addr))
+        self.zones.values().any(|z| z.addrs().any(|a| a == addr))
+    }
+
+    pub(super) fn deadline(&self) -> Instant {
+        self.check_at.unwrap_or(Instant::NEVER)
+    }
+
+    fn check_by(&mut self, at: Instant) {
+        self.check_at = Some(at.min(self.deadline()));
     }
 
     pub(in crate::zone) fn fingerprint(&self, print: &mut Fingerprint) {
         for (zone, guarded) in &self.zones {
-            print.add(&zone.as_str()).add(&guarded.revision);
-            for reporter in &guarded.reporters {
-                print.add(&(reporter.identity, reporter.rank, reporter.replica.len(), reporter.gone));
-            }
+            print.add(&zone.as_str());
+            guarded.fingerprint(print);
+        }
+        for (at, zone, seeker) in &self.seekers {
+            print.instant(*at);
+            print.add(&(zone.as_str(), seeker.0.identity));
         }
     }
 }
 
 impl Zone {
-    fn supervisor(&mut self) -> Option<&mut Supervisor> {
+    pub(super) fn supervisor(&mut self) -> Option<&mut Supervisor> {
         match &mut self.office {
             Office::Supervisor(supervisor) => Some(supervisor),
             Office::None | Office::Delegate(_) => None,
@@ -104,11 +81,10 @@ impl Zone {
     }
 
     /// HI-2: the first supervisors for a zone, by rendezvous hashing: when one falls only its zones move.
-    fn guards_of(&self, zone: &Name) -> Vec<Slot> {
-        let name = zone.as_str().bytes().fold(0, |hash, b| mix(hash ^ u64::from(b)));
+    pub(super) fn guards_of(&self, zone: &Name) -> Vec<Slot> {
         let mut first: Vec<(u64, Slot)> = Vec::with_capacity(GUARDS + 1);
         for slot in self.book.view.slots() {
-            let score = mix(name ^ self.roster.place(slot));
+            let score = score(zone, self.roster.place(slot));
             let at = first.partition_point(|f| f.0 > score);
             if at < GUARDS {
                 first.insert(at, (score, slot));
@@ -122,7 +98,7 @@ impl Zone {
         if self.supervisor().is_none() {
             return;
         }
-        self.tell_guards(from.addr, zone, out);
+        self.tell_guards(from.addr, zone, 0, out);
         // Unless it will report to us.
         if !self.is_colleague(from.addr) && !self.guards_of(zone).contains(&self.book.me) {
             out.push(Output::Release { addr: from.addr });
@@ -130,11 +106,12 @@ impl Zone {
     }
 
     /// Tells a delegate who guards its zone.
-    fn tell_guards(&self, to: Addr, zone: &Name, out: &mut impl Out) {
+    pub(super) fn tell_guards(&self, to: Addr, zone: &Name, flags: u16, out: &mut impl Out) {
         let mut mask = crate::zone::delta::Mask::default();
         self.guards_of(zone).into_iter().for_each(|slot| mask.insert(slot));
         let sender = (self.book.me, self.book.version());
-        let mut guards = Parcel::new(LetterKind::Guards, 0, sender, &self.roster, &self.book.view, Alive::These(mask));
+        let mut guards =
+            Parcel::new(LetterKind::Guards, flags, sender, &self.roster, &self.book.view, Alive::These(mask));
         guards.zone = Some(zone.clone());
         self.send_across(to, guards, out);
     }
@@ -148,61 +125,64 @@ impl Zone {
         let flags = report.flags();
         let leaving = flags & flag::NONE != 0;
         if !guards.contains(&self.book.me) && !leaving {
-            return self.tell_guards(from.addr, &zone, out);
+            return self.tell_guards(from.addr, &zone, 0, out);
         }
         let Some(supervisor) = self.supervisor() else { return };
         if supervisor.zones.len() >= ZONES && !supervisor.zones.contains_key(&zone) {
             self.counters.crowded_out += 1;
             return;
         }
-        let guarded = supervisor.zones.entry(zone.clone()).or_default();
-        let rank = (flags >> flag::RANK_SHIFT) as u8;
-        let known = guarded.reporters.iter().position(|r| r.identity == from.identity);
-        match known {
-            Some(i) if leaving => _ = guarded.reporters.remove(i),
-            Some(i) => {
-                let reporter = &mut guarded.reporters[i];
-                (reporter.rank, reporter.addr) = (rank, from.addr);
-                reporter.replica.apply(report);
-            }
-            None if leaving => {}
-            // Changes of something that we do not have: its base report was lost with an older session.
-            None if flags & flag::BASE == 0 => return self.tell_guards(from.addr, &zone, out),
-            None if !guarded.make_room() => self.counters.crowded_out += 1,
-            None => {
-                let mut replica = Replica::default();
-                replica.apply(report);
-                let (identity, addr) = (from.identity, from.addr);
-                guarded.reporters.push(Reporter { identity, addr, rank, replica, gone: false });
-            }
-        }
-        if let Some(guarded) = self.supervisor().and_then(|s| s.zones.get_mut(&zone)) {
-            guarded.compare(&from.identity);
-        }
         if leaving {
+            if let Some(guarded) = supervisor.zones.get_mut(&zone) {
+                guarded.resign(now, &from.identity);
+            }
             out.push(Output::Release { addr: from.addr });
+        } else {
+            let guarded = supervisor.zones.entry(zone.clone()).or_default();
+            let strangers = match guarded.report(now, from, report) {
+                Taken::Taken if flags & flag::BASE != 0 || report.fingerprint().is_some() => {
+                    guarded.strangers_to(&from.identity)
+                }
+                Taken::Taken => Vec::new(),
+                Taken::Baseless => {
+                    self.tell_guards(from.addr, &zone, flag::BASE, out);
+                    Vec::new()
+                }
+                Taken::Crowded => {
+                    self.counters.crowded_out += 1;
+                    Vec::new()
+                }
+            };
+            if !strangers.is_empty() {
+                self.introduce(from.addr, &zone, &strangers, out);
+            }
         }
         self.publish(now, &zone, guards.first() == Some(&self.book.me));
     }
 
     /// Publishes the summary of a zone, or takes it back when another is its first guard.
     fn publish(&mut self, now: Instant, zone: &Name, first: bool) {
-        let Some(guarded) = self.supervisor().and_then(|s| s.zones.get_mut(zone)) else { return };
-        let known = guarded.published;
-        let members = guarded.replica().map(|r| r.len() as u32).or_else(|| known.map(|k| k.members));
-        let delegates = guarded.delegates();
-        let value = match members {
-            Some(members) if first => {
+        let Some(supervisor) = self.supervisor() else { return };
+        let Some(guarded) = supervisor.zones.get_mut(zone) else { return };
+        let (known, check_at) = (guarded.published, guarded.deadline());
+        let value = match guarded.counts() {
+            Some((members, delegates)) if first => {
                 if known.is_some_and(|k| (k.members, k.delegates) == (members, delegates)) {
-                    return;
+                    return supervisor.check_by(check_at);
                 }
                 guarded.revision += 1;
                 Some(Summary { members, delegates, revision: guarded.revision })
             }
-            _ if known.is_none() => return,
             _ => None,
         };
         guarded.published = value;
+        if guarded.is_empty() {
+            supervisor.zones.remove(zone);
+        }
+        supervisor.check_by(check_at);
+        if value == known {
+            return;
+        }
         let key = format!("{PREFIX}{zone}");
         // A map holds so many keys and no more: zones beyond are missing from the census, and counted.
         let told = self.set(now, &key, value.map(|v| v.encode()).as_ref().map(|v| &v[..]));
@@ -219,12 +199,12 @@ impl Zone {
             self.publish(now, &zone, first);
             let Some(supervisor) = self.supervisor() else { return };
             let Some(guarded) = supervisor.zones.get(&zone) else { continue };
-            let delegates: Vec<Addr> = guarded.reporters.iter().map(|r| r.addr).collect();
+            let delegates: Vec<Addr> = guarded.addrs().collect();
             if !mine {
                 supervisor.zones.remove(&zone);
             }
             for to in delegates {
-                self.tell_guards(to, &zone, out);
+                self.tell_guards(to, &zone, 0, out);
             }
         }
     }
@@ -232,18 +212,33 @@ impl Zone {
     /// A delegate is out of reach.
     pub(super) fn delegate_lost(&mut self, now: Instant, addr: Addr, out: &mut impl Out) {
         let Some(supervisor) = self.supervisor() else { return };
-        let mut hit = Vec::new();
-        for (zone, guarded) in &mut supervisor.zones {
-            let before = guarded.reporters.len();
-            guarded.reporters.retain(|r| r.addr != addr);
-            if guarded.reporters.len() < before {
-                hit.push(zone.clone());
-            }
-        }
-        for zone in hit {
+        let lost = supervisor.zones.iter_mut().filter_map(|(zone, z)| z.lose(now, addr).then(|| zone.clone()));
+        for zone in lost.collect::<Vec<_>>() {
             let first = self.guards_of(&zone).first() == Some(&self.book.me);
             self.publish(now, &zone, first);
             out.push(Output::Release { addr });
+        }
+    }
+
+    /// Some zone is to be looked at.
+    pub(super) fn expire_supervisor(&mut self, now: Instant, out: &mut impl Out) {
+        let answer = self.config.connect;
+        let Some(supervisor) = self.supervisor() else { return };
+        supervisor.check_at = None;
+        let due = supervisor.zones.iter_mut().filter(|(_, z)| z.deadline() <= now);
+        let due: Vec<_> = due.map(|(zone, z)| (zone.clone(), z.expire(now, answer))).collect();
+        let next = supervisor.zones.values().map(Guarded::deadline).fold(Instant::NEVER, Instant::min);
+        supervisor.check_by(next);
+        for (zone, steps) in due {
+            for step in steps {
+                match step {
+                    Step::Ask(to) => self.tell_guards(to, &zone, flag::URGENT, out),
+                    Step::Poll(to) => self.tell_guards(to, &zone, flag::BASE, out),
+                    Step::Forget(addr) => out.push(Output::Release { addr }),
+                }
+            }
+            let first = self.guards_of(&zone).first() == Some(&self.book.me);
+            self.publish(now, &zone, first);
         }
     }
 
@@ -268,7 +263,8 @@ impl Zone {
     pub(super) fn on_details(&mut self, from: Peer, zone: &Name, out: &mut impl Out) {
         let sender = (self.book.me, self.book.version());
         let Some(supervisor) = self.supervisor() else { return };
-        let replica = supervisor.zones.get(zone).and_then(Guarded::replica).cloned();
+        let replica = supervisor.zones.get(zone).filter(|z| z.counts().is_some());
+        let replica = replica.map(|z| z.whole().cloned().unwrap_or_else(|| Replica::of(&z.members())));
         let flags = if replica.is_some() { 0 } else { flag::NONE };
         let replica = replica.unwrap_or_default();
         let (roster, view) = replica.parts();

@@ -25,6 +25,15 @@ impl Events {
         Self { forgets: true, ..Self::default() }
     }
 
+    fn seen_by(&self, observer: u32) -> impl Iterator<Item = ((u32, u32), (bool, Version))> {
+        self.said.range((observer, 0)..=(observer, u32::MAX)).map(|(&key, &said)| (key, said))
+    }
+
+    fn begin_anew(&mut self, observer: u32) {
+        let gone: Vec<_> = self.seen_by(observer).map(|s| s.0).collect();
+        gone.iter().for_each(|key| _ = self.said.remove(key));
+    }
+
     fn on_joined(&mut self, observer: u32, node: u32, version: Version) -> Result<(), String> {
         if version.incarnation > self.started.get(&node).copied().unwrap_or(0) {
             return Err(format!("node {node} joined in version {version}, which it never had"));
@@ -58,14 +67,19 @@ impl<E: Engine + Send> Checker<Member<E>> for Events {
         let said = match *note {
             Note::Started { incarnation } => {
                 let before = self.started.insert(observer, incarnation);
-                let gone: Vec<_> = self.said.range((observer, 0)..=(observer, u32::MAX)).map(|(&k, _)| k).collect();
-                gone.iter().for_each(|key| _ = self.said.remove(key));
+                self.begin_anew(observer);
                 match before {
                     Some(before) if before >= incarnation => Err(format!("started as {incarnation} after {before}")),
                     _ => Ok(()),
                 }
             }
             Note::Leaving | Note::Name { .. } | Note::Wrote(_) | Note::Read { .. } => Ok(()),
+            // Should it come back, it meets there whom it left, as they were.
+            Note::Moved => {
+                let seen = self.seen_by(observer).find(|(_, said)| said.0).map(|((_, node), _)| node);
+                self.begin_anew(observer);
+                seen.map_or(Ok(()), |node| Err(format!("moved, and still sees node {node}")))
+            }
             Note::Joined { node, version } => self.on_joined(observer, node, version),
             Note::Left { node, version, .. } => self.on_left(observer, node, version),
         };
@@ -127,6 +141,12 @@ mod tests {
             assert_eq!(says(&mut checker, note), [""; 0]);
         }
         assert!(says(&mut checker, joined(v(1, 1)))[0].contains("was removed as 2.1"));
+    }
+
+    #[test]
+    fn who_moves_sees_all_leave_and_begins_anew() {
+        assert!(after(&[joined(v(1, 1))], Note::Moved)[0].contains("still sees node 1"));
+        assert_eq!(after(&[joined(v(1, 1)), left(v(1, 1)), Note::Moved], joined(v(1, 1))), [""; 0]);
     }
 
     #[test]

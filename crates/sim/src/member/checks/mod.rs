@@ -6,11 +6,13 @@
 //! | [`Accuracy`] | no healthy member is evicted by a healthy one; evictions are counted as Lifeguard counts them |
 //! | [`Views`] | after healing each live member's view is exactly the live members, in their newest versions: equality and completeness |
 //! | [`Overlay`] | after healing the overlay is symmetric, connected, of bounded degree, and of diameter ≤ log N + 2 |
+//! | [`Hierarchy`] | the same for each of several zones, and each census counts everybody once |
 //! | [`Bounds`] | tables keep within their bounds; H ∩ View = ∅ |
 //! | [`Attributes`] | what is read of a source comes in the order of its writes; after healing all have its last ones |
 //! | [`Census`] | after healing each supervisor knows of all zones and how many live in each |
 //!
-//! [`register`] puts them in place for zones, [`register_baseline`] those that mean something for other engines.
+//! Most checkers see one zone; [`register`] puts them in place for zones, [`register_baseline`] those that mean something for other
+//! engines.
 
 mod accuracy;
 mod attributes;
@@ -19,6 +21,7 @@ mod census;
 mod events;
 mod overlay;
 mod views;
+mod zones;
 
 pub use accuracy::{Accuracy, Tally};
 pub use attributes::{Attributes, Order};
@@ -27,6 +30,7 @@ pub use census::Census;
 pub use events::Events;
 pub use overlay::Overlay;
 pub use views::{Views, wrong_view};
+pub use zones::{Hierarchy, wrong_zone};
 
 use super::{Layout, Member, Options};
 use crate::sim::Sim;
