@@ -213,3 +213,19 @@ fn hi_2_a_broken_wire_costs_no_role() {
         }
     }
 }
+
+/// HI-2: roles cost little at rest: a delegate and its guards send some more than other members, and nothing else happens.
+#[test]
+fn hi_2_roles_cost_little_at_rest() {
+    let mut sim = booted(1);
+    sim.run_for(secs(20));
+    let sent = |sim: &Sim<Member<Zone>>, n: u32| sim.bytes(n).0;
+    let before: Vec<u64> = (0..BASE + SUPERVISORS).map(|n| sent(&sim, n)).collect();
+    sim.run_for(secs(60));
+    let each: Vec<u64> = (0..BASE + SUPERVISORS).map(|n| (sent(&sim, n) - before[n as usize]) / 60).collect();
+    let roles = delegates(&sim);
+    for (n, &bytes) in (0..).zip(&each) {
+        let bound = if roles.contains(&n) || n >= BASE { 350 } else { 250 };
+        assert!(bytes <= bound, "node {n} sends {bytes} B/s; all: {each:?}");
+    }
+}

@@ -175,7 +175,7 @@ impl Zone {
                 let named = named.filter_map(|p| Some((p, parcel.view.of(p, &self.roster)?)));
                 departed.extend(named.filter_map(|(p, v)| self.departed(p, v)));
             }
-            // Who sends all has asked for it, or is compared.
+            // That is no Update, or one that is compared.
             Alive::All => changed |= self.book.on_view(&parcel.view, None, &self.roster, out),
         }
         for &(r, s, v) in &parcel.suspected {
