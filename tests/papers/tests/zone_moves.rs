@@ -32,7 +32,7 @@ impl Run {
         let (base, nodes) = (zones * zone, zones * zone + supervisors);
         let network = Network { latency: Latency::Fixed { us: 500.0 }, ..Network::default() };
         let setup = Setup { nodes, seed, network, ..Setup::default() };
-        let options = Options { zone, supervisors, by_reference, telling: true, ..Options::default() };
+        let options = Options { zone, supervisors, named: true, by_reference, telling: true, ..Options::default() };
         let (mut sim, _) = member::build(&setup, &options).expect("a network that makes sense");
         sim.check(Events::default());
         sim.check(Accuracy::new(nodes, true));
@@ -206,6 +206,24 @@ fn hi_1_a_change_that_reaches_only_some_leaves_both_zones_consistent() {
         run.sim.run_for(secs(9));
         let took = run.settled(secs(30));
         assert!(took <= secs(10), "seed {seed}: {took}");
+        assert_eq!(run.failures(at), 0, "seed {seed}");
+        run.green();
+    }
+}
+
+/// HI-1: those who move together find each other by what their old zone knows: there are no supervisors here, and no seeds.
+#[test]
+fn hi_1_a_zone_is_split_without_supervisors() {
+    for (seed, zone, movers) in [(1, 32, 16), (2, 32, 2), (3, 64, 60), (4, 5, 3), (5, 3, 2), (6, 200, 100)] {
+        let mut run = Run::booted(1, zone, 0, seed);
+        let at = run.sim.now();
+        run.relocate(0..movers, "new");
+        let took = run.settled(secs(20));
+        assert!(took <= secs(2), "seed {seed}: {took}");
+        // One follows later, one goes back.
+        run.relocate([zone - 1], "new");
+        run.relocate([0], "z0");
+        run.settled(secs(20));
         assert_eq!(run.failures(at), 0, "seed {seed}");
         run.green();
     }

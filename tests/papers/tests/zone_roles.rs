@@ -121,6 +121,47 @@ fn hi_2_all_nodes_restart_at_once() {
     }
 }
 
+/// HI-2: all supervisors are gone for a while, and come back as new ones.
+#[test]
+fn hi_2_all_supervisors_fall_and_return() {
+    for (seed, kind, away) in [(1, KINDS[0], 0), (2, KINDS[1], 2), (3, KINDS[1], 30), (4, KINDS[0], 60)] {
+        let mut sim = booted(seed);
+        (BASE..BASE + SUPERVISORS).for_each(|s| sim.fault(Fault::Node(s, kind)));
+        sim.run_for(secs(away));
+        (BASE..BASE + SUPERVISORS).for_each(|s| sim.fault(Fault::restart(s)));
+        sim.run_for(secs(20));
+        assert_eq!(wrong_zone(&sim.cluster()), None, "seed {seed}");
+    }
+}
+
+/// HI-2: a supervisor is cut from its colleagues, not from the zones: the others' census stays right.
+#[test]
+fn hi_2_a_supervisor_that_is_cut_off_takes_no_zone_with_it() {
+    for seed in 1..=u64::from(SUPERVISORS) {
+        let mut sim = booted(seed);
+        let one = BASE + seed as u32 - 1;
+        let others: NodeSet = (BASE..BASE + SUPERVISORS).filter(|&s| s != one).collect();
+        sim.fault(Fault::Partition(Partition::between("cut", [one], others)));
+        sim.run_for(secs(30));
+        let victim = (0..ZONE).find(|n| !delegates(&sim).contains(n)).expect("no delegate");
+        sim.fault(Fault::crash(victim));
+        sim.run_for(secs(1));
+        for _ in 0..40 {
+            sim.run_for(Duration::from_millis(100));
+            for s in BASE..BASE + SUPERVISORS {
+                let supervisor = sim.process(s).expect("it lives");
+                let count = BASE - 1;
+                assert!(s == one || zones_known(supervisor) == (ZONES as usize, count), "seed {seed}, supervisor {s}");
+                let census: Vec<u8> = supervisor.engine().census().map(|z| z.1.delegates).collect();
+                assert!(census.iter().all(|&d| d == 2), "seed {seed}, supervisor {s}: {census:?}");
+            }
+        }
+        sim.fault(Fault::HealPartition("cut".into()));
+        sim.run_for(secs(60));
+        assert_eq!(wrong_zone(&sim.cluster()), None, "seed {seed}");
+    }
+}
+
 /// HI-2: a zone is cut from the supervisors and loses a member meanwhile. The others are not given up, and after the cut
 /// the census is right.
 #[test]
@@ -170,5 +211,21 @@ fn hi_2_a_broken_wire_costs_no_role() {
             let census: Vec<u8> = sim.process(s).expect("it lives").engine().census().map(|z| z.1.delegates).collect();
             assert_eq!(census, [2; ZONES as usize], "seed {seed}");
         }
+    }
+}
+
+/// HI-2: roles cost little at rest: a delegate and its guards send some more than other members, and nothing else happens.
+#[test]
+fn hi_2_roles_cost_little_at_rest() {
+    let mut sim = booted(1);
+    sim.run_for(secs(20));
+    let sent = |sim: &Sim<Member<Zone>>, n: u32| sim.bytes(n).0;
+    let before: Vec<u64> = (0..BASE + SUPERVISORS).map(|n| sent(&sim, n)).collect();
+    sim.run_for(secs(60));
+    let each: Vec<u64> = (0..BASE + SUPERVISORS).map(|n| (sent(&sim, n) - before[n as usize]) / 60).collect();
+    let roles = delegates(&sim);
+    for (n, &bytes) in (0..).zip(&each) {
+        let bound = if roles.contains(&n) || n >= BASE { 350 } else { 250 };
+        assert!(bytes <= bound, "node {n} sends {bytes} B/s; all: {each:?}");
     }
 }

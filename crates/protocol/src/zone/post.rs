@@ -84,9 +84,10 @@ impl Zone {
         }
         changed |= self.book.on_alive(slot, version, &self.roster, out);
         // What a would-be neighbour did not name it lacks.
-        let mut theirs = View::default();
+        let (mut theirs, mut departed) = (View::default(), Vec::new());
         for alive in letter.alive() {
             if let Some((p, v)) = self.enter(&alive) {
+                departed.extend(self.departed(p, v));
                 changed |= self.book.on_alive(p, v, &self.roster, out);
                 if letter.kind == LetterKind::Accept {
                     theirs.set(p, Standing::In(v), &self.roster);
@@ -110,6 +111,7 @@ impl Zone {
             self.compare(now, slot, theirs.into_iter(), out);
         }
         self.act_on(now, from, slot, (letter.kind, letter.flags), changed, before, out);
+        self.correct(slot, (letter.kind, letter.flags), departed, out);
         if letter.kind == LetterKind::Accept {
             self.fill_in(from.addr, slot, &theirs, out);
         }
@@ -153,16 +155,24 @@ impl Zone {
             changed |= self.book.on_leave(now, p, v, Parting { code, to }, &self.roster, out);
         }
         changed |= self.book.on_alive(parcel.sender, parcel.version, &self.roster, out);
+        let mut departed = Vec::new();
         match &parcel.alive {
             Alive::Nobody => {}
             Alive::These(mask) if mask.len() <= FEW => {
                 for p in mask.iter() {
                     if let Some(v) = parcel.view.of(p, &self.roster) {
+                        departed.extend(self.departed(p, v));
                         changed |= self.book.on_alive(p, v, &self.roster, out);
                     }
                 }
             }
-            Alive::These(mask) => changed |= self.book.on_view(&parcel.view, Some(mask), &self.roster, out),
+            Alive::These(mask) => {
+                changed |= self.book.on_view(&parcel.view, Some(mask), &self.roster, out);
+                let named = self.book.history().filter(|&p| mask.contains(p));
+                let named = named.filter_map(|p| Some((p, parcel.view.of(p, &self.roster)?)));
+                departed.extend(named.filter_map(|(p, v)| self.departed(p, v)));
+            }
+            // That is no Update, or one that is compared.
             Alive::All => changed |= self.book.on_view(&parcel.view, None, &self.roster, out),
         }
         for &(r, s, v) in &parcel.suspected {
@@ -174,6 +184,7 @@ impl Zone {
             self.compare(now, parcel.sender, parcel.view.slots(), out);
         }
         self.act_on(now, from, parcel.sender, (parcel.kind, parcel.flags), changed, before, out);
+        self.correct(parcel.sender, (parcel.kind, parcel.flags), departed, out);
         if parcel.kind == LetterKind::Accept {
             self.fill_in(from.addr, parcel.sender, &parcel.view, out);
         }
@@ -259,12 +270,7 @@ impl Zone {
         // Who departed in order answers nobody: its word is passed on.
         let departed: Vec<_> = removed.iter().filter_map(|&s| self.book.departed(s, &self.roster)).collect();
         removed.retain(|&s| departed.iter().all(|d| d.0 != s));
-        if let Some(to) = self.neighbours.of(sender).map(|n| n.addr).filter(|_| !departed.is_empty()) {
-            let mut leaves = self.parcel(LetterKind::Update, 0, false);
-            leaves.moved = self.destinations(&departed);
-            leaves.left = departed;
-            self.send(to, leaves, out);
-        }
+        self.pass_on(sender, departed, out);
         self.rng.shuffle(&mut removed);
         for slot in removed.into_iter().take(ASKED) {
             self.ask_removed(slot, out);
@@ -277,6 +283,33 @@ impl Zone {
         for slot in missing.into_iter().take(room.min(ASKED)) {
             self.ask(now, slot, flag::URGENT, out);
         }
+    }
+
+    /// The leave of somebody who is said to be there in a version in which it departed.
+    fn departed(&self, p: Slot, v: Version) -> Option<(Slot, Version, u8)> {
+        self.book.departed(p, &self.roster).filter(|departed| v <= departed.1)
+    }
+
+    /// A neighbour names members of whom we know that they departed: it missed their word when it had no neighbours, as
+    /// when all of them left at once.
+    fn correct(
+        &mut self,
+        sender: Slot,
+        (kind, flags): (LetterKind, u16),
+        departed: Vec<(Slot, Version, u8)>,
+        out: &mut impl Out,
+    ) {
+        if kind == LetterKind::Update && flags & flag::WHOLE == 0 {
+            self.pass_on(sender, departed, out);
+        }
+    }
+
+    fn pass_on(&mut self, sender: Slot, departed: Vec<(Slot, Version, u8)>, out: &mut impl Out) {
+        let Some(to) = self.neighbours.of(sender).map(|n| n.addr).filter(|_| !departed.is_empty()) else { return };
+        let mut leaves = self.parcel(LetterKind::Update, 0, false);
+        leaves.moved = self.destinations(&departed);
+        leaves.left = departed;
+        self.send(to, leaves, out);
     }
 
     #[allow(clippy::too_many_arguments)] // What a letter led to.

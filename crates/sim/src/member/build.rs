@@ -26,6 +26,8 @@ pub struct Options {
     pub seeds: u32,
     /// HI-1: so many of the nodes, the last ones, are supervisors of the zones that the others make.
     pub supervisors: u32,
+    /// HI-1: zones have names without supervisors, too, so that members can move.
+    pub named: bool,
     /// The parameters of zones.
     pub profile: zone::Config,
     /// The links' limits.
@@ -46,6 +48,7 @@ impl Default for Options {
             zone: u32::MAX,
             seeds: 8,
             supervisors: 0,
+            named: false,
             profile: zone::Config::lan(),
             link: link::Config::default(),
             by_reference: false,
@@ -119,6 +122,7 @@ pub(super) struct Shared {
     rosters: Vec<Arc<Frozen>>,
     seeds: Vec<Arc<[Addr]>>,
     namesakes: Vec<(u32, u32)>,
+    named: bool,
     telling: AtomicBool,
 }
 
@@ -130,7 +134,7 @@ impl Shared {
     fn role(&self, zone: u32) -> Role {
         let management = self.rosters.len() as u32 - 1;
         match self.seeds.get(management as usize) {
-            Some(supervisors) if !supervisors.is_empty() && zone < management => {
+            Some(supervisors) if zone < management && (self.named || !supervisors.is_empty()) => {
                 Role::Base { zone: zone_name(zone), supervisors: Arc::clone(supervisors) }
             }
             Some(supervisors) if !supervisors.is_empty() => Role::Management,
@@ -250,6 +254,7 @@ fn build_with<E: Engine + Send + 'static>(
             .collect(),
         seeds: (0..=zones).map(|z| nodes(z).take(options.seeds as usize).map(Addr::Local).collect()).collect(),
         namesakes: options.namesakes.clone(),
+        named: options.named,
         telling: AtomicBool::new(options.telling),
     });
     let telling = Telling(Arc::clone(&shared));

@@ -23,6 +23,9 @@ const REST: Duration = Duration::from_millis(100);
 const ASK_FIRST: Duration = Duration::from_millis(20);
 const ASK_LAST: Duration = Duration::from_secs(1);
 
+/// Guards that a delegate reports to, those included that supervisors do not agree on.
+const GUARDS_MAX: usize = 3 * super::GUARDS;
+
 /// What a member holds to speak for its zone.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(in crate::zone) struct Delegate {
@@ -226,8 +229,13 @@ impl Zone {
             out.push(Output::Release { addr: from });
         }
         let Some(delegate) = self.delegate() else { return };
-        let old = std::mem::replace(&mut delegate.guards, addrs.clone());
-        for &addr in old.iter().filter(|a| !addrs.contains(a)) {
+        // Supervisors that are cut apart name different guards. Each stays one until it says itself that it is none, or is
+        // out of reach: otherwise each side would take us from the other, again and again.
+        let mut guards = addrs.clone();
+        guards.extend(delegate.guards.iter().filter(|g| !addrs.contains(g) && **g != from));
+        guards.truncate(GUARDS_MAX);
+        let old = std::mem::replace(&mut delegate.guards, guards.clone());
+        for &addr in old.iter().filter(|a| !guards.contains(a)) {
             let report = self.report(flag::NONE, Alive::Nobody);
             self.send_across(addr, report, out);
             out.push(Output::Release { addr });

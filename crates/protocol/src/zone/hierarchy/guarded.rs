@@ -72,7 +72,8 @@ struct Last {
 /// What became of a report.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Taken {
-    Taken,
+    /// We have all that it says.
+    Whole,
     /// It says what changed, and we do not have what it was before.
     Baseless,
     /// There are too many delegates.
@@ -118,7 +119,7 @@ impl Guarded {
                 other.check_at = other.check_at.min((other.heard_at + PATIENCE).max(now));
             }
         }
-        if differs { Taken::Baseless } else { Taken::Taken }
+        if differs { Taken::Baseless } else { Taken::Whole }
     }
 
     /// Somebody is no delegate any more, or not even a member. It speaks for itself alone.

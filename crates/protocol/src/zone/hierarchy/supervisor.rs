@@ -140,10 +140,10 @@ impl Zone {
         } else {
             let guarded = supervisor.zones.entry(zone.clone()).or_default();
             let strangers = match guarded.report(now, from, report) {
-                Taken::Taken if flags & flag::BASE != 0 || report.fingerprint().is_some() => {
+                Taken::Whole if flags & flag::BASE != 0 || report.fingerprint().is_some() => {
                     guarded.strangers_to(&from.identity)
                 }
-                Taken::Taken => Vec::new(),
+                Taken::Whole => Vec::new(),
                 Taken::Baseless => {
                     self.tell_guards(from.addr, &zone, flag::BASE, out);
                     Vec::new()
