@@ -30,6 +30,7 @@ const HUGE_PAGES: (&str, &str) = ("GLIBC_TUNABLES", "glibc.malloc.hugetlb=1");
 const PATIENCE: std::time::Duration = std::time::Duration::from_secs(900);
 const LOOK: Duration = Duration::from_millis(50);
 const BOOT_BOUND_S: f64 = 10.0;
+const REST: Duration = Duration::from_millis(500);
 const CRASH_LOOK: Duration = Duration::from_micros(500);
 const CRASH_LOOKS: u32 = 200;
 
@@ -136,6 +137,8 @@ fn boot_and_crash(zones: u32) -> Result<Found, Error> {
     }
     let mut crash_ms = None;
     if boot_s.is_some() {
+        // Until the storm of the boot is over: news waits for more while it lasts.
+        sim.run_for(REST);
         let at = sim.now();
         // Neither a seed nor likely a delegate of its zone.
         sim.fault(Fault::Node(ZONE / 2, NodeFault::CrashProcess));
