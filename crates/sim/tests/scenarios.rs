@@ -203,6 +203,17 @@ fn a_swarm_is_the_same_however_many_run_at_once() {
     }
 }
 
+/// A neighbour that restarted asked for a new link while the old one was in doubt; the answer to the doubt's probe, from its
+/// new life, undid the link on one side.
+#[test]
+fn links_made_anew_outlive_old_doubts() {
+    for first in [7003, 7076] {
+        let plan = Swarm { first, runs: 1, jobs: 1, engine: Engine::Zone, workload: None, keep_going: true };
+        let summary = swarm(&plan, |_, _| ());
+        assert!(summary.is_green(), "seed {first}: {}", summary.red[0].outcome.report);
+    }
+}
+
 /// ZN, AT, HI and BL-1: whole configurations drawn from seeds keep their promises.
 #[test]
 fn swarms_of_members_are_green() {

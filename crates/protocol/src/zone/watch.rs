@@ -300,8 +300,8 @@ impl Zone {
     fn dispel(&mut self, now: Instant, slot: Slot, nonce: u32, out: &mut impl Out) {
         let Some(neighbour) = self.neighbours.of(slot) else { return };
         if let Some(doubt) = neighbour.doubt.take_if(|d| d.nonce == nonce) {
-            // Its wire broke: perhaps it let go of us. If not, it needs a new one.
-            neighbour.linked &= !doubt.tripped;
+            // Its wire broke: perhaps it let go of us. If not, it needs a new one; unless it has asked for a new link since.
+            neighbour.linked &= !doubt.tripped || neighbour.since > doubt.since;
             neighbour.heard_at = now;
             self.counters.dispelled += 1;
             if !neighbour.linked || !neighbour.ours {
