@@ -207,11 +207,20 @@ fn a_swarm_is_the_same_however_many_run_at_once() {
 /// new life, undid the link on one side.
 #[test]
 fn links_made_anew_outlive_old_doubts() {
-    for first in [7003, 7076] {
-        let plan = Swarm { first, runs: 1, jobs: 1, engine: Engine::Zone, workload: None, keep_going: true };
-        let summary = swarm(&plan, |_, _| ());
-        assert!(summary.is_green(), "seed {first}: {}", summary.red[0].outcome.report);
-    }
+    [7003, 7076].into_iter().for_each(drawn_members_are_green);
+}
+
+/// AT-2: a neighbour that restarts and is met again before its old life has left the view stays a neighbour of
+/// attributes. It once was told of no write from then on.
+#[test]
+fn at_2_a_restarted_neighbour_is_told_of_attributes() {
+    drawn_members_are_green(7065);
+}
+
+fn drawn_members_are_green(first: u64) {
+    let plan = Swarm { first, runs: 1, jobs: 1, engine: Engine::Zone, workload: None, keep_going: true };
+    let summary = swarm(&plan, |_, _| ());
+    assert!(summary.is_green(), "seed {first}: {}", summary.red[0].outcome.report);
 }
 
 /// ZN, AT, HI and BL-1: whole configurations drawn from seeds keep their promises.

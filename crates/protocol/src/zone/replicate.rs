@@ -153,7 +153,7 @@ impl Zone {
         let out = &mut Replicated { zone: &addresses, sender: &sender, last: None, out };
         match what {
             Happening::Changed(Change::Joined(slot)) => self.attributes.on_joined(now, slot, &names, out),
-            Happening::Changed(Change::Left(slot)) => self.attributes.on_left(now, slot, &names, out),
+            Happening::Changed(Change::Left(slot)) => self.attributes.on_left(now, slot, &names),
             Happening::Near(slot) => self.attributes.on_neighbour(now, slot, &names, out),
             Happening::Far(slot) => self.attributes.on_neighbour_lost(now, slot, &names, out),
             Happening::Message(from, bytes) => self.attributes.on_message(now, from, bytes, &names, out),

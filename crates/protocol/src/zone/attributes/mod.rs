@@ -167,13 +167,13 @@ impl Attributes {
         }
     }
 
-    /// AT-1: a member left, or a new incarnation takes its place: its replica is dropped. If it was a neighbour, it is
-    /// none any more. `names` still knows who it was.
-    pub fn on_left(&mut self, now: Instant, member: Slot, names: &impl Names, out: &mut impl Out) {
+    /// AT-1: a member left, or a new incarnation takes its place: its replica is dropped. `names` still knows who it was.
+    /// Whether it is a neighbour is told apart: one that restarted may be a neighbour again before its old life is over
+    /// for us.
+    pub fn on_left(&mut self, now: Instant, member: Slot, names: &impl Names) {
         if let Some((state, at)) = self.split(now, names) {
             state.on_left(&at, member);
         }
-        self.on_neighbour_lost(now, member, names, out);
     }
 
     /// AT-2: a neighbour is new, or what was under way to it was lost: the full digest goes to it.

@@ -313,7 +313,10 @@ impl Net {
             self.nodes[at].told.remove(&who);
             self.nodes[at].read.remove(&who);
             self.nodes[at].view.seen[who].0 = None;
-            self.run(at, |x, view, out| x.on_left(now, view.slot_of(who), view, &mut { out }));
+            self.run(at, |x, view, out| {
+                x.on_left(now, view.slot_of(who), view);
+                x.on_neighbour_lost(now, view.slot_of(who), view, &mut { out });
+            });
             if self.nodes[who].alive {
                 let session = self.session(at, who);
                 self.schedule(Duration::from_millis(1), Event::Lost { at: who, who: at, session });

@@ -100,7 +100,10 @@ impl Bench {
 
     fn left(&mut self, who: Slot) -> Vec<String> {
         self.names.0[who.at()] = None;
-        self.act(|n, now, names, out| n.on_left(now, who, names, out))
+        self.act(|n, now, names, out| {
+            n.on_left(now, who, names);
+            n.on_neighbour_lost(now, who, names, out);
+        })
     }
 
     fn joined(&mut self, who: Slot, incarnation: u64) -> Vec<String> {
