@@ -30,6 +30,8 @@ impl Zone {
         });
         due.fold(Instant::NEVER, Instant::min)
     }
+
+    /// A wire broke: the process behind it may be gone.
     pub(super) fn on_tripped(&mut self, now: Instant, addr: Addr, out: &mut impl Out) {
         self.office_lost(now, addr, out);
         let Some(neighbour) = self.neighbours.at(addr) else { return };
@@ -38,6 +40,7 @@ impl Zone {
         self.doubt(now, slot, true, out);
     }
 
+    /// A host says that nobody listens at this address.
     pub(super) fn on_refused(&mut self, now: Instant, addr: Addr, out: &mut impl Out) {
         self.discovery_failed(addr, out);
         self.relays_refused(addr, out);
@@ -72,8 +75,17 @@ impl Zone {
                 }
             }
             None => {
-                let doubt =
-                    Doubt { since: now, nonce, tries: 0, next_at: now, tripped, refused: 0, asked: 0, seconds: 0 };
+                let doubt = Doubt {
+                    since: now,
+                    nonce,
+                    tries: 0,
+                    next_at: now,
+                    tripped,
+                    refused: 0,
+                    asked: 0,
+                    ask_at: now,
+                    seconds: 0,
+                };
                 neighbour.doubt = Some(Box::new(doubt));
             }
         }
@@ -85,7 +97,7 @@ impl Zone {
 
     /// One more probe; from the second on others are asked to try, too.
     fn probe(&mut self, now: Instant, slot: Slot, out: &mut impl Out) {
-        let (helpers, silent) = (self.config.helpers, self.strained(self.config.silent));
+        let silent = self.strained(self.config.silent);
         let Some(neighbour) = self.neighbours.of(slot) else { return };
         let (addr, spacing) = (neighbour.addr, (neighbour.round_trip * 2).clamp(SPACING, silent / 8));
         let Some(doubt) = &mut neighbour.doubt else { return };
@@ -96,31 +108,41 @@ impl Zone {
         if now < end {
             doubt.next_at = doubt.next_at.min(end);
         }
-        // Not again before those who were asked have given up.
-        let ask = doubt.tries > 1 && (doubt.tries - 2).is_multiple_of(3);
-        let (nonce, first) = (doubt.nonce, doubt.tries == 2);
+        // Not again before those who were asked have given up: while they try, a second question is not heard.
+        let ask = doubt.tries > 1 && now >= doubt.ask_at;
+        let (nonce, first) = (doubt.nonce, doubt.asked == 0);
         self.note(addr, &Note::Probe { nonce }, out);
         let Some(of) = self.roster.card(slot).map(|c| c.identity).filter(|_| ask) else { return };
-        // First neighbours, then anybody: neighbours may be behind the same cut as we.
-        let fit = |n: &Neighbour| n.slot != slot && n.linked && n.doubt.is_none();
-        let mut others: Vec<Addr> = self.neighbours.iter().filter(|n| fit(n)).map(|n| n.addr).collect();
-        self.rng.shuffle(&mut others);
-        others.truncate(helpers);
-        if !first || others.len() < helpers {
-            for i in if first { others.len() } else { 0 }..helpers {
-                let Some(addr) = self.draw().and_then(|s| self.roster.card(s)).map(|c| c.addr) else { break };
-                match others.get_mut(i) {
-                    Some(other) => *other = addr,
-                    None => others.push(addr),
-                }
-            }
-        }
+        let others = self.helpers(slot, first);
+        let again = now + self.config.silent / 2;
         if let Some(doubt) = self.neighbours.of(slot).and_then(|n| n.doubt.as_mut()) {
+            doubt.ask_at = again;
             doubt.asked += others.len() as u16;
         }
         for to in others {
             self.note(to, &Note::Ask { nonce, of }, out);
         }
+    }
+
+    /// Who is asked to probe a neighbour as well: at first our other neighbours, then anybody, because they may be behind the
+    /// same cut as we.
+    fn helpers(&mut self, slot: Slot, first: bool) -> Vec<Addr> {
+        let most = self.config.helpers;
+        let fit = |n: &Neighbour| n.slot != slot && n.linked && n.doubt.is_none();
+        let mut near: Vec<Addr> = self.neighbours.iter().filter(|n| fit(n)).map(|n| n.addr).collect();
+        self.rng.shuffle(&mut near);
+        near.truncate(most);
+        let mut others = Vec::with_capacity(most);
+        for _ in if first { near.len() } else { 0 }..most {
+            let Some(addr) = self.draw().and_then(|s| self.roster.card(s)).map(|c| c.addr) else { break };
+            // In a small view the same one may be drawn twice.
+            if !others.contains(&addr) {
+                others.push(addr);
+            }
+        }
+        near.truncate(most - others.len());
+        others.append(&mut near);
+        others
     }
 
     /// Doubts that are due: probed again, or believed. Neighbours that have been silent for too long: doubted.

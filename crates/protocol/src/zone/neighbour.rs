@@ -56,6 +56,8 @@ pub(super) struct Doubt {
     /// Others who were asked for their opinion, and those of them who get no answer from it either.
     pub(super) asked: u16,
     pub(super) seconds: u16,
+    /// When others may be asked next.
+    pub(super) ask_at: Instant,
 }
 
 impl Neighbour {
@@ -111,6 +113,7 @@ impl Neighbour {
         if let Some(doubt) = &self.doubt {
             print.instant(doubt.since);
             print.instant(doubt.next_at);
+            print.instant(doubt.ask_at);
             print.add(&(doubt.nonce, doubt.tries, doubt.tripped, doubt.refused, doubt.asked, doubt.seconds));
         }
     }

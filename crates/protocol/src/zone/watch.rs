@@ -124,7 +124,7 @@ impl Zone {
             if let Some(doubt) = &mut neighbour.doubt {
                 doubt.since = now;
                 doubt.tries = 0;
-                (doubt.asked, doubt.seconds) = (0, 0);
+                (doubt.asked, doubt.seconds, doubt.ask_at) = (0, 0, now);
             }
         }
         self.watch.heard_at = now;
