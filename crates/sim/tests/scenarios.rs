@@ -224,6 +224,13 @@ fn zn_5_a_silent_member_of_a_small_zone_is_found_out() {
     [7388, 7685, 7769, 7995].into_iter().for_each(drawn_members_are_green);
 }
 
+/// HI-2: a delegate was told of one guard while the management zone was still growing together, and of no other later; when
+/// that one left in good order nobody spoke for the zone any more.
+#[test]
+fn hi_2_a_guard_that_leaves_hands_its_zones_over() {
+    drawn_members_are_green(8124);
+}
+
 fn drawn_members_are_green(first: u64) {
     let plan = Swarm { first, runs: 1, jobs: 1, engine: Engine::Zone, workload: None, keep_going: true };
     let summary = swarm(&plan, |_, _| ());

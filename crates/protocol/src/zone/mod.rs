@@ -302,6 +302,9 @@ impl Machine for Zone {
         S: for<'a> Sink<Output<'a>>,
     {
         if self.book.has_left() {
+            if let Input::Message { from, payload } = input {
+                self.on_late_message(from, payload, out);
+            }
             return;
         }
         self.look_at_clock(now);
@@ -429,6 +432,7 @@ impl Engine for Zone {
         self.now = now;
         self.abdicate(now, out);
         self.book.leave(now, code, &self.roster);
+        self.hand_over(out);
         self.send_news(now, out);
         // Wires are closed by those who read that: one that breaks before would alarm them.
         for neighbour in std::mem::take(&mut self.neighbours).iter() {

@@ -51,6 +51,22 @@ impl Zone {
         }
     }
 
+    /// A message came after we left.
+    pub(super) fn on_late_message(&mut self, from: Peer, payload: Payload<'_>, out: &mut impl Out) {
+        match payload {
+            Payload::Bytes(bytes) => {
+                if let Ok(letter) = Letter::parse(bytes) {
+                    self.turn_away(from, Upward::Letter(&letter), out);
+                }
+            }
+            Payload::Snapshot(snapshot) => {
+                if let Some(parcel) = snapshot.as_any().downcast_ref::<Parcel>() {
+                    self.turn_away(from, Upward::Parcel(parcel), out);
+                }
+            }
+        }
+    }
+
     fn on_letter(&mut self, now: Instant, from: Peer, letter: &Letter<'_>, out: &mut impl Out) {
         if is_upward(letter.kind) {
             return self.on_upward(now, from, Upward::Letter(letter), out);

@@ -220,7 +220,8 @@ impl Zone {
         };
         let addrs: Vec<Addr> = supervisors.iter().take(super::GUARDS).map(|s| s.0.addr).collect();
         if addrs.is_empty() {
-            return;
+            // It left, and knows nobody who could take its place.
+            return self.guard_lost(now, from, out);
         }
         delegate.ask_at = Instant::NEVER;
         let wait = if flags & flag::URGENT != 0 { Duration::ZERO } else { BEAT };

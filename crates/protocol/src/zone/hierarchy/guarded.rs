@@ -206,6 +206,11 @@ impl Guarded {
         strange.filter_map(|other| other.replica.entry(&other.identity)).collect()
     }
 
+    /// This delegate has reported.
+    pub(super) fn hears(&self, identity: &Identity) -> bool {
+        self.reporters.iter().any(|r| r.identity == *identity)
+    }
+
     pub(super) fn addrs(&self) -> impl Iterator<Item = Addr> {
         self.reporters.iter().map(|r| r.addr)
     }

@@ -45,7 +45,7 @@ use census::Summary;
 use phalanx_core::rng::mix;
 use phalanx_core::{Addr, Instant};
 use phalanx_wire::member::Member;
-use phalanx_wire::zone::{Letter, LetterKind};
+use phalanx_wire::zone::{Letter, LetterKind, flag};
 use std::sync::Arc;
 
 /// Delegates of a zone.
@@ -119,6 +119,11 @@ impl Upward<'_> {
             Self::Parcel(p) => p.zone.clone(),
             Self::Letter(l) => Name::new(l.zone).ok(),
         }
+    }
+
+    /// What a delegate says to those whom it takes for its guards; a last word needs no answer.
+    fn is_for_guards(&self) -> bool {
+        matches!(self.kind(), LetterKind::Who | LetterKind::Report) && self.flags() & flag::NONE == 0
     }
 
     /// Who sends it.

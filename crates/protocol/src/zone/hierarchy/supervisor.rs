@@ -139,7 +139,9 @@ impl Zone {
             out.push(Output::Release { addr: from.addr });
         } else {
             let guarded = supervisor.zones.entry(zone.clone()).or_default();
-            let strangers = match guarded.report(now, from, report) {
+            let new = !guarded.hears(&from.identity);
+            let taken = guarded.report(now, from, report);
+            let strangers = match taken {
                 Taken::Whole if flags & flag::BASE != 0 || report.fingerprint().is_some() => {
                     guarded.strangers_to(&from.identity)
                 }
@@ -153,6 +155,10 @@ impl Zone {
                     Vec::new()
                 }
             };
+            if new && taken == Taken::Whole {
+                // Who told it of us may have seen other supervisors than we do.
+                self.tell_guards(from.addr, &zone, 0, out);
+            }
             if !strangers.is_empty() {
                 self.introduce(from.addr, &zone, &strangers, out);
             }
@@ -187,6 +193,24 @@ impl Zone {
         // A map holds so many keys and no more: zones beyond are missing from the census, and counted.
         let told = self.set(now, &key, value.map(|v| v.encode()).as_ref().map(|v| &v[..]));
         self.counters.crowded_out += u64::from(told.is_err());
+    }
+
+    /// We have left: delegates are told who guards their zones now.
+    pub(in crate::zone) fn hand_over(&mut self, out: &mut impl Out) {
+        let Some(supervisor) = self.supervisor() else { return };
+        for (zone, guarded) in std::mem::take(&mut supervisor.zones) {
+            guarded.addrs().for_each(|to| self.tell_guards(to, &zone, 0, out));
+        }
+    }
+
+    /// A letter came after we left. Only delegates must hear that: they may have been told of us just before.
+    pub(in crate::zone) fn turn_away(&mut self, from: Peer, letter: Upward<'_>, out: &mut impl Out) {
+        if let Some(zone) = letter.zone()
+            && self.supervisor().is_some()
+            && letter.is_for_guards()
+        {
+            self.tell_guards(from.addr, &zone, 0, out);
+        }
     }
 
     /// Supervisors came or went: zones may have other guards now, and their delegates are told.
