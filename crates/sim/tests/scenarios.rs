@@ -210,6 +210,13 @@ fn links_made_anew_outlive_old_doubts() {
     [7003, 7076].into_iter().for_each(drawn_members_are_green);
 }
 
+/// A wire that broke late undid a link that had just been made anew, on the side that was chosen; the other heard nothing of
+/// it, and each of its beats began another doubt.
+#[test]
+fn a_link_is_not_undone_on_one_side_alone() {
+    drawn_members_are_green(8359);
+}
+
 /// AT-2: a neighbour that restarts and is met again before its old life has left the view stays a neighbour of
 /// attributes. It once was told of no write from then on.
 #[test]

@@ -251,7 +251,7 @@ impl Zone {
         let addr = neighbour.addr;
         neighbour.differs = if same { 0 } else { neighbour.differs.saturating_add(1) };
         let differs = neighbour.linked && at_rest && neighbour.differs >= DIFFER && neighbour.differs.is_power_of_two();
-        let deaf = behind > DEAF && neighbour.echoed == echo;
+        let deaf = neighbour.linked && behind > DEAF && neighbour.echoed == echo;
         neighbour.echoed = echo;
         if !deaf && neighbour.doubt.as_ref().is_some_and(|d| !d.tripped) {
             // Silence is over; a broken wire is another matter.
@@ -304,7 +304,12 @@ impl Zone {
             neighbour.linked &= !doubt.tripped || neighbour.since > doubt.since;
             neighbour.heard_at = now;
             self.counters.dispelled += 1;
-            if !neighbour.linked || !neighbour.ours {
+            let (addr, linked, chosen) = (neighbour.addr, neighbour.linked, neighbour.ahead || neighbour.random);
+            if !linked && !chosen {
+                // It chose us and may know nothing of this: it asks again when it hears that we are neighbours no more.
+                self.drop_neighbour(now, slot, out);
+                self.disown(addr, None, out);
+            } else if !linked || !neighbour.ours {
                 neighbour.since = now;
                 self.resume(now, slot, out);
             }
