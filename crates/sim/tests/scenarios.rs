@@ -238,6 +238,13 @@ fn hi_2_a_guard_that_leaves_hands_its_zones_over() {
     drawn_members_are_green(8124);
 }
 
+/// A member that had been removed several times was to be well for two minutes, in a zone of two: each lost packet began them
+/// anew.
+#[test]
+fn one_lost_packet_does_not_keep_a_member_out() {
+    drawn_members_are_green(22_277);
+}
+
 fn drawn_members_are_green(first: u64) {
     let plan = Swarm { first, runs: 1, jobs: 1, engine: Engine::Zone, workload: None, keep_going: true };
     let summary = swarm(&plan, |_, _| ());

@@ -21,6 +21,8 @@ const MOST: u32 = 160;
 const FORGIVEN: Duration = Duration::from_secs(120);
 /// Who answered before and misses so many rounds may be gone itself, and is not asked again.
 const MISSED: u8 = 3;
+/// Rounds in a row without any answer, after which all begins anew.
+const SILENT: u32 = 2;
 /// While it waits, a member looks for neighbours no more often than this: most will not have it.
 pub(super) const MEND: Duration = Duration::from_secs(1);
 
@@ -42,6 +44,8 @@ struct Trial {
     /// Rounds that went well, and that must.
     well: u32,
     rounds: u32,
+    /// Rounds in a row in which nobody answered.
+    silent: u32,
     asked: Vec<Asked>,
 }
 
@@ -57,17 +61,18 @@ struct Asked {
 
 impl Trial {
     fn new(now: Instant, rounds: u32) -> Self {
-        Self { round_at: now, nonce: 0, well: 0, rounds, asked: Vec::new() }
+        Self { round_at: now, nonce: 0, well: 0, rounds, silent: 0, asked: Vec::new() }
     }
 
-    /// A round is over. It went well when two thirds of those who live answered; when none did, or we slept through another
-    /// round, all begins anew. Who answered is asked again, up to `most` of them.
+    /// A round is over. It went well when two thirds of those who live answered; when none did twice in a row, or we slept
+    /// through another round, all begins anew. (In a zone of two a round is one packet, and any may be lost.) Who answered is asked again, up to `most` of them.
     fn judge(&mut self, now: Instant, most: usize) {
         let known = self.asked.iter().filter(|a| a.known).count();
         let answered = self.asked.iter().filter(|a| a.known && a.answered).count();
-        if answered == 0 || now >= self.round_at + ROUND {
+        self.silent = if answered == 0 { self.silent + 1 } else { 0 };
+        if self.silent >= SILENT || now >= self.round_at + ROUND {
             self.well = 0;
-        } else if answered * 3 >= known * 2 {
+        } else if answered > 0 && answered * 3 >= known * 2 {
             self.well += 1;
         }
         for asked in &mut self.asked {
@@ -118,7 +123,7 @@ impl Damping {
         print.instant(self.there_at);
         if let Some(trial) = &self.trial {
             print.instant(trial.round_at);
-            print.add(&(trial.nonce, trial.well, trial.rounds));
+            print.add(&(trial.nonce, trial.well, trial.rounds, trial.silent));
             trial.asked.iter().for_each(|a| _ = print.add(&(a.addr, a.known, a.answered, a.missed)));
         }
     }
@@ -224,7 +229,8 @@ mod tests {
         assert_eq!(well_after(&[3, 3, 3, 3]), 3, "the first round finds out who lives");
         assert_eq!(well_after(&[3, 3, 2, 3]), 3, "one may be lost");
         assert_eq!(well_after(&[3, 3, 1, 3]), 2, "two are too many");
-        assert_eq!(well_after(&[3, 3, 3, 0, 3]), 1, "silence begins anew");
+        assert_eq!(well_after(&[3, 3, 3, 0, 3]), 3, "one round may be lost");
+        assert_eq!(well_after(&[3, 3, 3, 0, 0, 3]), 1, "silence begins anew");
     }
 
     #[test]
