@@ -7,7 +7,8 @@ use std::ops::Range;
 
 /// Bytes of a cache line.
 pub const LINE: usize = 64;
-/// Lines asked for at once: processors track about this many that are on their way.
+/// Lines asked for at once. Processors track fewer that are on their way, and begin the others as soon as they can; a
+/// million nodes booted fastest so.
 const LINES_MAX: usize = 32;
 
 /// Asks the processor for `item`, at most its first few cache lines. Changes nothing but when it will be there.

@@ -220,10 +220,19 @@ impl Gossip {
         }
     }
 
-    /// The whole list, in as many datagrams as it takes.
+    /// The whole list, in as many datagrams as it takes. It begins anywhere, and our own entry is the last: a link keeps
+    /// only the end of a long list for a peer that it has yet to meet, and that end must be another one each time.
     fn send_list(&mut self, now: Instant, to: &[Addr], out: &mut impl Out) {
         let (size, limit) = (self.config.entry_bytes.into(), self.config.datagram_bytes.into());
-        let mut entries = self.table.entries(now, self.waits).peekable();
+        let me = self.table.own(now).map(|own| own.identity);
+        let mut entries: Vec<_> = self.table.entries(now, self.waits).collect();
+        let first = self.rng.index(entries.len().max(1));
+        entries.rotate_left(first);
+        if let Some(own) = entries.iter().position(|e| Some(e.identity) == me) {
+            let last = entries.len() - 1;
+            entries.swap(own, last);
+        }
+        let mut entries = entries.into_iter().peekable();
         while entries.peek().is_some() {
             self.scratch.clear();
             let mut list = List::gossip(&mut self.scratch);

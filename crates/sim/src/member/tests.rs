@@ -64,6 +64,15 @@ fn gossip_boots_and_notices_crashes() {
     boots_and_notices(gossip(&setup(1, 1)), (Duration(fail_after.0 / 2), fail_after * 2));
 }
 
+/// A list of 128 entries is longer than what a link holds for a peer that it has yet to meet.
+#[test]
+fn gossip_boots_though_a_list_takes_many_datagrams() {
+    let many = 160;
+    let (mut sim, _) = gossip(&Setup { nodes: many, ..setup(1, 2) });
+    let booted = boot(&mut sim, many as usize, LOOK, Duration::from_secs(60));
+    assert!(booted.took.is_some(), "{} are behind", booted.behind);
+}
+
 #[test]
 fn baselines_are_the_same_for_the_same_seed_on_any_number_of_threads() {
     fn trace<E: Engine + Send>((mut sim, _): (Sim<Member<E>>, Telling)) -> u64 {
