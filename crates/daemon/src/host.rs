@@ -7,9 +7,10 @@
 //!
 //! One thread, no locks. The loop of a daemon is [`Host::wait`], then [`Host::poll`]; one that spins only polls.
 
+use crate::outbox::{Outbox, Packet, hand_over};
 use crate::platform::{Platform, Waker, Woke};
 use phalanx_core::{Addr, Boot, Buf, Code, Endpoint, Group, Instant, Machine, NodeId, Port, Sink};
-use phalanx_fault::{Injector, Outcome};
+use phalanx_fault::Injector;
 use phalanx_protocol::link::mml;
 use phalanx_protocol::link::seal::KeyRing;
 use phalanx_protocol::link::sign::Signer;
@@ -19,46 +20,21 @@ use std::sync::Arc;
 
 /// Rounds of expiry in one poll: a link that always has more to send must not keep us from receiving.
 const ROUNDS: usize = 4;
-/// Operation faults waiting to show; past it they show at once.
-const FAILING_MAX: usize = 256;
 
 /// A link on a platform.
 pub struct Host<P> {
     platform: P,
     link: Link,
     wire: Injector<Addr>,
-    outbox: Vec<Packet>,
+    outbox: Outbox,
     /// States that the link has reached in this turn.
     reached: Vec<&'static str>,
-    failing: Vec<(Instant, Ticket, Code)>,
-    /// Ticketed packets that the platform would not take.
-    refused: Vec<(Ticket, Code)>,
     /// When the clock was last read. Reading it costs 25 ns, so calls that only queue something make do with this …
     at: Instant,
     /// … unless we have slept since.
     slept: bool,
     /// While somebody spins: polls in a row that found nothing, since the clock was read.
     empty: Option<u8>,
-}
-
-/// A packet on its way from the link to the platform.
-struct Packet {
-    to: Addr,
-    packet: Buf,
-    ticket: Option<Ticket>,
-    answer: bool,
-}
-
-#[inline]
-fn hand_over<P: Platform>(
-    platform: &mut P,
-    to: Addr,
-    packet: Buf,
-    ticket: Option<Ticket>,
-    answer: bool,
-) -> Result<(), Code> {
-    let ticket = ticket.map(|t| t.0);
-    if answer { platform.answer(to, packet, ticket) } else { platform.send(to, packet, ticket) }
 }
 
 /// Takes packets to the outbox and everything else to the owner.
@@ -117,10 +93,11 @@ macro_rules! outward {
         let host = $host;
         let $link = &mut host.link;
         if host.wire.is_idle() {
-            let $sink = &mut Outward { platform: &mut host.platform, refused: &mut host.refused };
+            let $sink = &mut Outward { platform: &mut host.platform, refused: &mut host.outbox.refused };
             $call
         } else {
-            let $sink = &mut Sorter { outbox: &mut host.outbox, reached: &mut host.reached, each: &mut nothing };
+            let $sink =
+                &mut Sorter { outbox: &mut host.outbox.packets, reached: &mut host.reached, each: &mut nothing };
             $call
         }
     }};
@@ -144,10 +121,8 @@ impl<P: Platform> Host<P> {
             platform,
             link,
             wire: Injector::new(seed),
-            outbox: Vec::new(),
+            outbox: Outbox::default(),
             reached: Vec::new(),
-            failing: Vec::new(),
-            refused: Vec::new(),
             at,
             slept: false,
             empty: None,
@@ -292,7 +267,7 @@ impl<P: Platform> Host<P> {
     fn take(&mut self, each: &mut impl FnMut(Output<'_>)) -> Result<usize, Code> {
         let now = self.at;
         let Self { platform, link, wire, outbox, reached, .. } = self;
-        let mut sorter = Sorter { outbox, reached, each };
+        let mut sorter = Sorter { outbox: &mut outbox.packets, reached, each };
         let count = if wire.is_idle() {
             platform.receive(&mut |from, bytes| {
                 link.handle(now, Input::Arrived { from, bytes, attached: None }, &mut sorter);
@@ -327,7 +302,7 @@ impl<P: Platform> Host<P> {
     fn act(&mut self, now: Instant, each: &mut impl FnMut(Output<'_>)) {
         let Self { link, wire, outbox, reached, .. } = self;
         if wire.deadline() <= now {
-            let mut sorter = Sorter { outbox, reached, each };
+            let mut sorter = Sorter { outbox: &mut outbox.packets, reached, each };
             wire.expire(now, &mut |from, bytes, attached| {
                 link.handle(now, Input::Arrived { from, bytes, attached }, &mut sorter);
             });
@@ -336,7 +311,7 @@ impl<P: Platform> Host<P> {
             if self.link.deadline() > now {
                 break;
             }
-            self.link.expire(now, &mut Sorter { outbox: &mut self.outbox, reached: &mut self.reached, each });
+            self.link.expire(now, &mut Sorter { outbox: &mut self.outbox.packets, reached: &mut self.reached, each });
         }
         self.send_all(now);
     }
@@ -346,57 +321,16 @@ impl<P: Platform> Host<P> {
         for state in self.reached.drain(..) {
             self.wire.signal(now, state);
         }
-        let idle = self.wire.is_idle();
-        for Packet { to, packet, ticket, answer } in self.outbox.drain(..) {
-            let (packet, ticket) = if idle {
-                (packet, ticket)
-            } else {
-                match self.wire.send(now, to, &packet) {
-                    Outcome::Pass => (packet, ticket),
-                    Outcome::Drop => {
-                        complete(&mut self.link, now, ticket, Ok(()));
-                        continue;
-                    }
-                    Outcome::Refuse(code) => {
-                        complete(&mut self.link, now, ticket, Err(code));
-                        continue;
-                    }
-                    Outcome::FailLater { code, deliver, after } => {
-                        match ticket {
-                            Some(t) if self.failing.len() < FAILING_MAX => self.failing.push((now + after, t, code)),
-                            ticket => complete(&mut self.link, now, ticket, Err(code)),
-                        }
-                        if !deliver {
-                            continue;
-                        }
-                        (packet, None)
-                    }
-                }
-            };
-            if let Err(code) = hand_over(&mut self.platform, to, packet, ticket, answer) {
-                complete(&mut self.link, now, ticket, Err(code));
-            }
-        }
-        while let Some((to, copy)) = self.wire.take_injected() {
-            // An injected copy that the platform will not take is a fault that did not happen.
-            let _ = self.platform.send(to, copy, None);
-        }
-        while let Some(due) = self.failing.iter().position(|f| f.0 <= now) {
-            let (_, ticket, code) = self.failing.swap_remove(due);
-            complete(&mut self.link, now, Some(ticket), Err(code));
-        }
-        while let Some((ticket, code)) = self.refused.pop() {
-            complete(&mut self.link, now, Some(ticket), Err(code));
-        }
-        let link = &mut self.link;
-        self.platform.flush(&mut |ticket, result| complete(link, now, Some(Ticket(ticket)), result));
+        let Self { platform, link, wire, outbox, .. } = self;
+        outbox.send_all(now, platform, wire, &mut |ticket, result| {
+            link.handle(now, Input::Completed { ticket, result }, &mut Silence);
+        });
     }
 
     /// Blocks until there is something to poll for, or until `until`.
     pub fn wait(&mut self, until: Instant) -> Woke {
-        let failing = self.failing.iter().map(|f| f.0).fold(Instant::NEVER, Instant::min);
         self.slept = true;
-        self.platform.wait(until.min(self.link.deadline()).min(self.wire.deadline()).min(failing))
+        self.platform.wait(until.min(self.link.deadline()).min(self.wire.deadline()).min(self.outbox.deadline()))
     }
 
     /// The time to within a turn of the loop.
@@ -412,12 +346,6 @@ impl<P: Platform> Host<P> {
     #[must_use]
     pub fn waker(&self) -> Waker {
         self.platform.waker()
-    }
-}
-
-fn complete(link: &mut Link, now: Instant, ticket: Option<Ticket>, result: Result<(), Code>) {
-    if let Some(ticket) = ticket {
-        link.handle(now, Input::Completed { ticket, result }, &mut Silence);
     }
 }
 

@@ -7,7 +7,9 @@ pub mod clock;
 #[cfg(any(test, feature = "conformance"))]
 pub mod conformance;
 pub mod host;
+mod outbox;
 pub mod platform;
+pub mod wires;
 
 pub use clock::Clock;
 pub use host::Host;

@@ -30,6 +30,7 @@ pub mod mml;
 pub mod outer;
 pub mod rcl;
 pub mod service;
+pub mod tripwire;
 pub mod zone;
 
 /// Why bytes were not accepted. Counted by the link; never answered.

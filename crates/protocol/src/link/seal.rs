@@ -16,6 +16,7 @@
 //! is the only way to make one; nothing in the daemon calls it.
 
 use aws_lc_rs::aead::{AES_256_GCM, Aad, LessSafeKey, Nonce, UnboundKey};
+use aws_lc_rs::constant_time::verify_slices_are_equal;
 use aws_lc_rs::hkdf;
 use phalanx_core::rng::mix;
 use phalanx_core::{Boot, Fingerprint};
@@ -145,6 +146,19 @@ impl KeyRing {
     pub(crate) fn data(&self, id: u8, from: &Boot, to: &Boot, from_nonce: u64, to_nonce: u64) -> Option<Cipher> {
         let (from_nonce, to_nonce) = (from_nonce.to_le_bytes(), to_nonce.to_le_bytes());
         self.derive(id, b"phalanx data", &[&from.0, &to.0, &from_nonce, &to_nonce])
+    }
+
+    /// Proves to whoever has the ring that we have its key `id`, and that we speak of `what`, which must hold something
+    /// that the other side drew just now. `None` without that key.
+    #[must_use]
+    pub fn prove(&self, id: u8, what: &[u8]) -> Option<[u8; TAG]> {
+        Some(self.derive(id, b"phalanx proof", &[what])?.seal(0, &[], &mut []))
+    }
+
+    /// True when `proof` is what [`KeyRing::prove`] says.
+    #[must_use]
+    pub fn is_proved(&self, id: u8, what: &[u8], proof: &[u8; TAG]) -> bool {
+        self.prove(id, what).is_some_and(|right| verify_slices_are_equal(&right, proof).is_ok())
     }
 
     fn derive(&self, id: u8, label: &[u8], context: &[&[u8]]) -> Option<Cipher> {
@@ -352,6 +366,16 @@ mod tests {
                 assert!(base != other);
             }
             assert!(ring.data(2, &a, &b, 3, 4).is_none(), "an unknown key id derives nothing");
+        }
+    }
+
+    #[test]
+    fn only_who_has_the_key_proves_it() {
+        for ring in rings() {
+            let proof = ring.prove(1, b"challenge").unwrap();
+            assert!(ring.is_proved(1, b"challenge", &proof) && ring.prove(2, b"challenge").is_none());
+            assert!(!ring.is_proved(1, b"another", &proof) && !ring.is_proved(2, b"challenge", &proof));
+            assert!(!KeyRing::new(1, [8; 32]).is_proved(1, b"challenge", &proof));
         }
     }
 
