@@ -245,6 +245,20 @@ fn one_lost_packet_does_not_keep_a_member_out() {
     drawn_members_are_green(22_277);
 }
 
+/// Both who watched a member were cut off from it, saw the same, and took it for one that is hardly there, though all others
+/// heard it well.
+#[test]
+fn zn_5_watchers_behind_one_cut_evict_nobody() {
+    [30_428, 30_823, 32_958].into_iter().for_each(drawn_members_are_green);
+}
+
+/// Two who had removed each other several times waited until they were well, and their probes met each other's questions in
+/// the same moment of each second.
+#[test]
+fn two_members_come_back_to_each_other() {
+    [30_007, 31_861, 32_656, 32_802, 33_354, 34_886].into_iter().for_each(drawn_members_are_green);
+}
+
 fn drawn_members_are_green(first: u64) {
     let plan = Swarm { first, runs: 1, jobs: 1, engine: Engine::Zone, workload: None, keep_going: true };
     let summary = swarm(&plan, |_, _| ());

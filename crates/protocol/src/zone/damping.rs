@@ -23,6 +23,8 @@ const FORGIVEN: Duration = Duration::from_secs(120);
 const MISSED: u8 = 3;
 /// Rounds in a row without any answer, after which all begins anew.
 const SILENT: u32 = 2;
+/// A zone of so many, or fewer.
+const PAIR: usize = 2;
 /// While it waits, a member looks for neighbours no more often than this: most will not have it.
 pub(super) const MEND: Duration = Duration::from_secs(1);
 
@@ -137,7 +139,8 @@ impl Zone {
             return;
         }
         self.counters.refuted += 1;
-        let rounds = if self.config.probes { self.damping.removed(now) } else { 0 };
+        // Where there are but two, nobody else's view flaps, and the other one cannot be told from a cut.
+        let rounds = if self.config.probes && self.len() > PAIR { self.damping.removed(now) } else { 0 };
         if rounds == 0 {
             self.book.speak_up(said, &self.roster);
         } else {
@@ -151,7 +154,7 @@ impl Zone {
         let Some(trial) = self.damping.trial.as_mut().filter(|t| t.round_at <= now) else { return };
         trial.judge(now, self.config.helpers);
         // Who knows nobody else has nobody to ask.
-        if trial.well < trial.rounds && self.len() > 1 {
+        if trial.well < trial.rounds && self.len() > PAIR {
             return self.ask_around(now, out);
         }
         self.damping.trial = None;
@@ -172,8 +175,10 @@ impl Zone {
                 Some(self.roster.card(slot)?.addr)
             })
             .collect();
+        // Not in step with others who do something each second.
+        let jitter = Duration(self.rng.below(ROUND.0 / 4));
         let Some(trial) = &mut self.damping.trial else { return };
-        (trial.round_at, trial.nonce) = (now + ROUND, nonce);
+        (trial.round_at, trial.nonce) = (now + ROUND - jitter, nonce);
         for addr in more {
             if trial.asked.iter().all(|a| a.addr != addr) {
                 trial.asked.push(Asked { addr, known: false, answered: false, missed: 0 });

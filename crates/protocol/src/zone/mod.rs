@@ -29,12 +29,15 @@
 //! | `names` | when a name is taken twice |
 //! | `neighbour` | what is kept of a neighbour |
 //! | `topology` | who becomes one |
-//! | `watch` | who is silent, or hardly there |
+//! | `watch` | who is silent |
+//! | `absence` | who is hardly there |
+//! | `relay` | probes for others |
 //! | `doubt` | who is gone |
 //! | [`attributes`], `replicate` | what each member says of itself |
 //! | [`hierarchy`] | zones of a larger system |
 //! | [`rule`] | which of them a node belongs to |
 
+mod absence;
 pub mod attributes;
 mod book;
 mod config;
@@ -51,6 +54,7 @@ mod names;
 mod neighbour;
 pub mod pace;
 mod post;
+mod relay;
 mod replicate;
 pub mod rule;
 mod topology;
@@ -211,6 +215,12 @@ impl Zone {
         zone
     }
 
+    /// How it watches and speaks.
+    #[must_use]
+    pub fn config(&self) -> &Config {
+        &self.config
+    }
+
     /// What happened so far.
     #[must_use]
     pub fn counters(&self) -> &Counters {
@@ -241,7 +251,7 @@ impl Zone {
             contacts: self.discovery.contacts(),
             history: self.book.history().len(),
             roster: self.roster.len(),
-            relays: self.watch.relays(),
+            relays: self.watch.relays.len(),
             holds_back: self.damping.is_waiting(),
         }
     }

@@ -12,26 +12,19 @@
 //!   ([`Config::isolated`](super::Config::isolated)).
 //! - A member that was starved blames nobody for what it did not hear.
 //! - A beat says which number it has, and which beat of ours its sender heard last. So a member that hears nothing is
-//!   found out, too; and one that is hardly there, because many of its beats or of ours to it are lost, is suspected
-//!   though it answers now and then, when all is well with our other neighbours and another who watches it sees the same.
+//!   found out, too; and so is one that is hardly there ([`absence`](super::absence)).
 //! - A beat says what its sender's view looks like. Views that stay different are exchanged: whatever got lost between
 //!   two members is made good so.
 //! - Who is removed and speaks to us is told so.
 
+use super::absence::{ABSENT, Inquiry};
+use super::relay::Relays;
 use super::view::Standing;
 use super::{Config, Zone};
 use crate::member::{Out, Peer, Slot, Version};
 use phalanx_core::{Addr, Duration, Fingerprint, Identity, Instant, Rng};
 use phalanx_wire::zone::Note;
 
-/// Probes for others: tries before we say that there is no answer.
-const RELAY_TRIES: u32 = 3;
-/// Of the last `Neighbour::BEATS` so many must be lost to make a neighbour hardly there, while our others miss at most
-/// so many.
-const LOST: u32 = 8;
-const FINE: u32 = 2;
-/// In place of a nonce: what do its beats say?
-const ABSENT: u32 = 0;
 /// Beats in a row that speak of another view, before views are exchanged; then after twice as many, and so on.
 const DIFFER: u8 = 4;
 /// Beats of a neighbour that is none on the ring, before it is told that.
@@ -52,24 +45,23 @@ pub(super) struct Watch {
     strain: u32,
     /// Letters of [`TELLS`] that are left.
     tells: u16,
-    relays: Vec<Relay>,
-}
-
-/// A probe for somebody else.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-struct Relay {
-    next_at: Instant,
-    /// Whom, for whom, and their nonce.
-    slot: Slot,
-    to: Addr,
-    nonce: u32,
-    tries: u32,
+    pub(super) relays: Relays,
+    /// What we want to know of a member that is hardly there.
+    pub(super) inquiry: Option<Inquiry>,
 }
 
 impl Watch {
     pub(super) fn new(now: Instant, config: &Config, rng: &mut Rng) -> Self {
         let beat_at = now + Duration(rng.below(config.beat.0.max(1)));
-        Self { beat_at, nonce: rng.u32(), heard_at: now, strain: 0, tells: TELLS, relays: Vec::new() }
+        Self {
+            beat_at,
+            nonce: rng.u32(),
+            heard_at: now,
+            strain: 0,
+            tells: TELLS,
+            relays: Relays::default(),
+            inquiry: None,
+        }
     }
 
     pub(super) fn beat_at(&self) -> Instant {
@@ -77,15 +69,7 @@ impl Watch {
     }
 
     pub(super) fn deadline(&self) -> Instant {
-        self.relays.iter().map(|r| r.next_at).fold(self.beat_at, Instant::min)
-    }
-
-    pub(super) fn forget_relays(&mut self) {
-        self.relays.clear();
-    }
-
-    pub(super) fn relays(&self) -> usize {
-        self.relays.len()
+        self.relays.deadline().min(self.beat_at)
     }
 
     /// Takes one of the letters that may be spent on those who are mistaken about us.
@@ -99,10 +83,8 @@ impl Watch {
         print.instant(self.beat_at);
         print.instant(self.heard_at);
         print.add(&(self.nonce, self.strain, self.tells));
-        for relay in &self.relays {
-            print.instant(relay.next_at);
-            print.add(&(relay.slot, relay.to, relay.nonce, relay.tries));
-        }
+        self.relays.fingerprint(print);
+        self.inquiry.iter().for_each(|i| i.fingerprint(print));
     }
 }
 
@@ -145,36 +127,6 @@ impl Zone {
                 let to = neighbour.addr;
                 self.note(to, &beat, out);
             }
-        }
-    }
-
-    /// Of a neighbour, or at it, too many of the last beats were lost, while our others are fine.
-    fn is_absent(&self, slot: Slot) -> bool {
-        let (mut absent, mut others, mut fine) = (false, 0, 0);
-        for neighbour in self.neighbours.iter().filter(|n| n.linked && n.on_ring()) {
-            if neighbour.slot == slot {
-                absent = neighbour.lost() >= LOST;
-            } else {
-                others += 1;
-                fine += usize::from(neighbour.lost() <= FINE && neighbour.doubt.is_none());
-            }
-        }
-        absent && fine > 0 && fine * 2 > others
-    }
-
-    /// A neighbour is hardly there: the way to it may be bad, so the others who watch it are asked what they see.
-    fn ask_about_the_absent(&mut self, slot: Slot, out: &mut impl Out) {
-        if !self.is_absent(slot) {
-            return;
-        }
-        let Some(of) = self.roster.card(slot).map(|c| c.identity) else { return };
-        let (view, me, many) = (&self.book.view, self.book.me, self.config.successors);
-        let there = |s: &Slot| view.contains(*s) && *s != me;
-        let watchers = self.roster.behind(slot).filter(there).take(many);
-        let watchers = watchers.chain(self.roster.before(slot).filter(there).take(many));
-        let addrs: Vec<Addr> = watchers.filter_map(|s| Some(self.roster.card(s)?.addr)).collect();
-        for to in addrs {
-            self.note(to, &Note::Ask { nonce: ABSENT, of }, out);
         }
     }
 
@@ -264,7 +216,7 @@ impl Zone {
             self.doubt(now, slot, false, out);
         }
         if probes {
-            self.ask_about_the_absent(slot, out);
+            self.look_for_the_absent(now, slot, out);
         }
     }
 
@@ -288,10 +240,7 @@ impl Zone {
 
     fn on_answer(&mut self, now: Instant, from: Peer, nonce: u32, out: &mut impl Out) {
         let Some(slot) = self.roster.find(&from.identity) else { return };
-        while let Some(i) = self.watch.relays.iter().position(|r| r.slot == slot) {
-            let relay = self.watch.relays.swap_remove(i);
-            self.note(relay.to, &Note::Vouch { nonce: relay.nonce, of: from.identity }, out);
-        }
+        self.relays_answered(slot, from.identity, nonce, out);
         self.damping.answered(from.addr, nonce);
         self.dispel(now, slot, nonce, out);
     }
@@ -321,8 +270,8 @@ impl Zone {
         let (Some(slot), Some(witness)) = (self.roster.find(of), self.roster.find(&from.identity)) else { return };
         let known = self.book.view.contains(witness);
         if nonce == ABSENT {
-            if known && self.is_absent(slot) {
-                self.suspect(now, slot, out);
+            if known {
+                self.on_absent(now, slot, out);
             }
             return;
         }
@@ -334,63 +283,11 @@ impl Zone {
     /// Somebody wants to know whether a member is there.
     fn on_ask(&mut self, now: Instant, from: Peer, nonce: u32, of: &Identity, out: &mut impl Out) {
         let Some(slot) = self.roster.find(of) else { return };
-        if nonce == ABSENT {
-            if self.neighbours.of(slot).is_some_and(|n| n.on_ring() && n.lost() >= LOST / 2) {
-                self.note(from.addr, &Note::Silent { nonce, of: *of }, out);
-            }
-            return;
-        }
-        let Some(addr) = self.roster.card(slot).map(|c| c.addr) else { return };
-        let asked = |r: &Relay| r.slot == slot && r.to == from.addr && r.nonce == nonce;
-        if self.watch.relays.iter().any(asked) {
-            return;
-        }
-        if self.watch.relays.len() >= Self::RELAYS {
-            self.counters.relays_refused += 1;
-            return;
-        }
-        let next_at = now + self.relay_spacing();
-        self.watch.relays.push(Relay { next_at, slot, to: from.addr, nonce, tries: 1 });
-        self.note(addr, &Note::Probe { nonce }, out);
-    }
-
-    /// All tries fit in a third of the time in which a silent neighbour must answer.
-    fn relay_spacing(&self) -> Duration {
-        self.config.silent / (3 * u64::from(RELAY_TRIES))
-    }
-
-    /// Probes for others that were not answered: once more, or given up.
-    pub(super) fn expire_relays(&mut self, now: Instant, out: &mut impl Out) {
-        while let Some(i) = self.watch.relays.iter().position(|r| r.next_at <= now) {
-            let spacing = self.relay_spacing();
-            let relay = &mut self.watch.relays[i];
-            relay.tries += 1;
-            relay.next_at = now + spacing;
-            let relay = *relay;
-            let Some((addr, of)) = self.roster.card(relay.slot).map(|c| (c.addr, c.identity)) else {
-                self.watch.relays.swap_remove(i);
-                continue;
-            };
-            if relay.tries > RELAY_TRIES {
-                self.watch.relays.swap_remove(i);
-                self.note(relay.to, &Note::Silent { nonce: relay.nonce, of }, out);
-            } else {
-                self.note(addr, &Note::Probe { nonce: relay.nonce }, out);
-            }
-        }
-    }
-
-    /// The host of this address says that nobody listens: those who asked about it need not wait.
-    pub(super) fn relays_refused(&mut self, addr: Addr, out: &mut impl Out) {
-        let mut i = 0;
-        while let Some(&relay) = self.watch.relays.get(i) {
-            match self.roster.card(relay.slot).filter(|c| c.addr == addr).map(|c| c.identity) {
-                Some(of) => {
-                    self.watch.relays.swap_remove(i);
-                    self.note(relay.to, &Note::Silent { nonce: relay.nonce, of }, out);
-                }
-                None => i += 1,
-            }
+        let watched = if nonce == ABSENT { self.seems_absent(slot) } else { None };
+        match watched {
+            Some(true) => self.note(from.addr, &Note::Silent { nonce, of: *of }, out),
+            Some(false) => {}
+            None => self.relay(now, from, nonce, slot, out),
         }
     }
 

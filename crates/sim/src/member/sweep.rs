@@ -210,7 +210,11 @@ pub fn run(seed: u64, how: How) -> Report {
 }
 
 /// At rest nothing but beats is sent, unless somebody is missing who may come back: a seed, or one that is remembered.
+/// The paper's profile promises no rest, see [`checks::register`].
 pub(crate) fn rest(sim: &mut Sim<Member<Zone>>, nodes: u32) {
+    if sim.cluster().processes().any(|(_, m)| !m.engine().config().probes) {
+        return;
+    }
     let there = |n: u32, m: &Member<Zone>| {
         let zone = m.layout().nodes_of(m.layout().zone_of(n));
         m.engine().len() == zone.len() && m.engine().tables().history == 0

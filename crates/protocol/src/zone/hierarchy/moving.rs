@@ -96,7 +96,7 @@ impl Zone {
         }
         self.book.arrive(now, &left, &mut self.roster, out);
         self.discovery.renew(now, &asked);
-        self.watch.forget_relays();
+        self.watch.relays.clear();
         self.office = Office::Delegate(Box::new(Delegate::moved(zone.clone(), supervisors)));
         (self.damping, self.pace, self.neighbours) = (Damping::new(), Pace::new(), Neighbours::default());
         (self.mend_at, self.mended, self.refusals) = (Instant::NEVER, 0, 0);

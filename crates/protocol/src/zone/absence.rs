@@ -1,0 +1,89 @@
+//! Absence: a member that answers now and then, and is hardly there, because most of its packets or of ours to it are lost.
+//!
+//! Probes never find it dead, and those who rely on it wait. Beats carry numbers, so its watchers see how many were lost.
+//! When most of them were, while all is well with our other neighbours, others are asked: those who watch it what they
+//! have seen, and a few whom chance picks to probe it. The watchers alone do not do: they may all be behind one cut, while
+//! the member is well with everybody else. Half of all who were asked must see what we see.
+
+use super::Zone;
+use crate::member::{Out, Slot};
+use phalanx_core::{Addr, Fingerprint, Instant};
+use phalanx_wire::zone::Note;
+
+/// In place of a nonce: how well does it answer?
+pub(super) const ABSENT: u32 = 0;
+/// Of the last `Neighbour::BEATS` so many must be lost to make a neighbour hardly there, while our others miss at most
+/// so many.
+const LOST: u32 = 8;
+const FINE: u32 = 2;
+/// Others who must see the same, where there are so many.
+const SECONDS: u16 = 2;
+
+/// What others say about the member that we last asked about.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Inquiry {
+    slot: Slot,
+    until: Instant,
+    asked: u16,
+    seconds: u16,
+}
+
+impl Inquiry {
+    pub(super) fn fingerprint(&self, print: &mut Fingerprint) {
+        print.instant(self.until);
+        print.add(&(self.slot, self.asked, self.seconds));
+    }
+}
+
+impl Zone {
+    /// Of a neighbour, or at it, too many of the last beats were lost, while our others are fine.
+    fn is_absent(&self, slot: Slot) -> bool {
+        let (mut absent, mut others, mut fine) = (false, 0, 0);
+        for neighbour in self.neighbours.iter().filter(|n| n.linked && n.on_ring()) {
+            if neighbour.slot == slot {
+                absent = neighbour.lost() >= LOST;
+            } else {
+                others += 1;
+                fine += usize::from(neighbour.lost() <= FINE && neighbour.doubt.is_none());
+            }
+        }
+        absent && fine > 0 && fine * 2 > others
+    }
+
+    /// A beat came of a neighbour: if too many did not, others are asked what they see of it.
+    pub(super) fn look_for_the_absent(&mut self, now: Instant, slot: Slot, out: &mut impl Out) {
+        if self.watch.inquiry.is_some_and(|i| now < i.until) || !self.is_absent(slot) {
+            return;
+        }
+        let Some(of) = self.roster.card(slot).map(|c| c.identity) else { return };
+        let (view, me, many) = (&self.book.view, self.book.me, self.config.successors);
+        let there = |s: &Slot| view.contains(*s) && *s != me;
+        let watchers = self.roster.behind(slot).filter(there).take(many);
+        let mut asked: Vec<Slot> = watchers.chain(self.roster.before(slot).filter(there).take(many)).collect();
+        for _ in 0..self.config.helpers {
+            asked.extend(self.draw_among(|_, s| s != me && s != slot && !asked.contains(&s)));
+        }
+        let until = now + self.config.beat;
+        self.watch.inquiry = Some(Inquiry { slot, until, asked: asked.len() as u16, seconds: 0 });
+        let addrs: Vec<Addr> = asked.into_iter().filter_map(|s| Some(self.roster.card(s)?.addr)).collect();
+        for to in addrs {
+            self.note(to, &Note::Ask { nonce: ABSENT, of }, out);
+        }
+    }
+
+    /// What our own beats say of a member: nothing when we do not watch it.
+    pub(super) fn seems_absent(&mut self, slot: Slot) -> Option<bool> {
+        self.neighbours.of(slot).filter(|n| n.linked && n.on_ring()).map(|n| n.lost() >= LOST / 2)
+    }
+
+    /// Somebody sees the same.
+    pub(super) fn on_absent(&mut self, now: Instant, slot: Slot, out: &mut impl Out) {
+        let Some(inquiry) = self.watch.inquiry.as_mut().filter(|i| i.slot == slot && now < i.until) else { return };
+        inquiry.seconds += 1;
+        let Inquiry { asked, seconds, .. } = *inquiry;
+        if seconds * 2 >= asked && seconds >= SECONDS.min(asked) && self.is_absent(slot) {
+            self.watch.inquiry = None;
+            self.suspect(now, slot, out);
+        }
+    }
+}
