@@ -6,12 +6,15 @@
 pub mod clock;
 #[cfg(any(test, feature = "conformance"))]
 pub mod conformance;
+pub mod driver;
 pub mod host;
 mod outbox;
 pub mod platform;
+pub mod store;
 pub mod wires;
 
 pub use clock::Clock;
+pub use driver::Driver;
 pub use host::Host;
 pub use platform::in_process::{Hub, InProcess};
 pub use platform::tcp::Tcp;

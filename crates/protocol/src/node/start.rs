@@ -17,8 +17,8 @@ pub struct Start {
     pub name: Name,
     /// Where it listens, as others reach it.
     pub addr: Addr,
-    /// The cluster's key: who does not have it is not heard.
-    pub key: [u8; 32],
+    /// The cluster's keys: who does not have one of them is not heard.
+    pub ring: Arc<KeyRing>,
     /// Where other members may be.
     pub seeds: Vec<Addr>,
     /// This life of it: higher than any before. Seconds since 1970 do, when the clock is never set back.
@@ -37,9 +37,10 @@ impl Start {
     /// A member with the default profile, without tripwires (a driver that holds streams switches them on), that knows
     /// nobody yet, in its first life.
     #[must_use]
-    pub const fn new(name: Name, addr: Addr, key: [u8; 32], entropy: [u8; 64]) -> Self {
+    pub fn new(name: Name, addr: Addr, key: [u8; 32], entropy: [u8; 64]) -> Self {
         let profile = Config { tripwires: false, ..Config::lan() };
-        Self { name, addr, key, seeds: Vec::new(), incarnation: 1, entropy, role: Role::Alone, profile, largest: 1400 }
+        let ring = Arc::new(KeyRing::new(1, key));
+        Self { name, addr, ring, seeds: Vec::new(), incarnation: 1, entropy, role: Role::Alone, profile, largest: 1400 }
     }
 
     /// The node; nothing is sent before its first `expire`.
@@ -49,8 +50,7 @@ impl Start {
         let seed = u64::from_le_bytes(std::array::from_fn(|i| self.entropy[48 + i]));
         let signer = Signer::generate(&std::array::from_fn(|i| self.entropy[i]));
         let card = Card { identity: signer.identity(), addr: self.addr, name: self.name.clone() };
-        let ring = Arc::new(KeyRing::new(1, self.key));
-        let link = Link::new(Arc::new(link::Config::default()), ring, signer, Boot(part(32)), seed);
+        let link = Link::new(Arc::new(link::Config::default()), Arc::clone(&self.ring), signer, Boot(part(32)), seed);
         let profile = Arc::new(self.profile.clone());
         let roster = Roster::new(Arc::default(), profile.members);
         let seeds: Arc<[Addr]> = self.seeds.iter().copied().collect();

@@ -1,0 +1,262 @@
+//! A node on a real platform: what sockets, tripwires and clocks say goes in, what it decides goes out.
+//!
+//! ```text
+//!   Platform::receive ─▶ injector ─▶ Node::handle ─▶ News
+//!   Platform::send    ◀─ injector ◀─ outbox       ◀─ Node
+//!   tripwires         ◀────────────────────────────── Node
+//! ```
+//!
+//! One thread drives a node; many nodes may share a thread. The loop of a daemon is [`Driver::wait`], then
+//! [`Driver::poll`].
+
+use crate::outbox::{Outbox, Packet};
+use crate::platform::{Platform, Waker, Woke};
+use crate::wires::{Handle, Told};
+use phalanx_core::{Addr, Code, Group, Instant, Machine, Sink};
+use phalanx_fault::Injector;
+use phalanx_protocol::member::{Engine, Event, Slot, Version, Why};
+use phalanx_protocol::node::{Input, Node, Output};
+
+/// Rounds of expiry in one poll: a node that always has more to send must not keep us from receiving.
+const ROUNDS: usize = 4;
+/// Multicast stays on the segment until somebody says how far it may go.
+const GROUP_TTL: u8 = 1;
+
+/// A node, and the ground it stands on.
+pub struct Driver<P, E> {
+    platform: P,
+    node: Node<E>,
+    wire: Injector<Addr>,
+    wires: Option<Handle>,
+    outbox: Outbox,
+    decided: Decided,
+}
+
+/// Membership changed.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum News {
+    /// A member is there.
+    Joined {
+        /// Who.
+        member: Slot,
+        /// In which version.
+        version: Version,
+    },
+    /// A member is gone.
+    Left {
+        /// Who.
+        member: Slot,
+        /// The version that is gone.
+        version: Version,
+        /// Why.
+        why: Why,
+    },
+    /// A member's attribute changed.
+    Attribute {
+        /// Whose.
+        member: Slot,
+        /// Which one.
+        key: String,
+        /// Its value; `None` when it was removed.
+        value: Option<Vec<u8>>,
+    },
+    /// Two living members have the name of ours, or have not any more.
+    Name {
+        /// Who keeps it.
+        holder: Slot,
+        /// Who must not.
+        loser: Option<Slot>,
+    },
+    /// The details of a zone are there.
+    Details {
+        /// Which.
+        zone: String,
+    },
+}
+
+/// What a node decided and nobody has acted on.
+#[derive(Default)]
+struct Decided {
+    news: Vec<News>,
+    wires: Vec<(Addr, bool)>,
+    groups: Vec<u16>,
+    /// States that were reached, for the injector (FI-6).
+    reached: Vec<&'static str>,
+}
+
+/// Where a node's decisions go.
+struct Desk<'d> {
+    packets: &'d mut Vec<Packet>,
+    decided: &'d mut Decided,
+}
+
+impl<'o> Sink<Output<'o>> for Desk<'_> {
+    fn push(&mut self, output: Output<'o>) {
+        match output {
+            Output::Transmit { to, packet, ticket, answer } => self.packets.push(Packet { to, packet, ticket, answer }),
+            Output::Wire { to } => self.decided.wires.push((to, true)),
+            Output::Unwire { to } => self.decided.wires.push((to, false)),
+            Output::Hear { group } => self.decided.groups.push(group),
+            Output::Reached(state) => self.decided.reached.push(state),
+            Output::Event(event) => self.decided.news.push(News::of(event)),
+        }
+    }
+}
+
+impl News {
+    fn of(event: Event<'_>) -> Self {
+        match event {
+            Event::Joined { member, version } => Self::Joined { member, version },
+            Event::Left { member, version, why } => Self::Left { member, version, why },
+            Event::Attribute { member, key, value } => {
+                Self::Attribute { member, key: key.to_owned(), value: value.map(<[u8]>::to_vec) }
+            }
+            Event::Name { holder, loser } => Self::Name { holder, loser },
+            Event::Details { zone } => Self::Details { zone: zone.to_owned() },
+        }
+    }
+}
+
+impl<P: Platform, E: Engine> Driver<P, E> {
+    /// A node on `platform`; without `wires` it has no tripwires. `seed` is for the fault injector.
+    #[must_use]
+    pub fn new(platform: P, node: Node<E>, wires: Option<Handle>, seed: u64) -> Self {
+        let wire = Injector::new(seed);
+        Self { platform, node, wire, wires, outbox: Outbox::default(), decided: Decided::default() }
+    }
+
+    /// The platform's clock.
+    #[must_use]
+    pub fn now(&self) -> Instant {
+        self.platform.now()
+    }
+
+    /// The node, to be looked at.
+    #[must_use]
+    pub fn node(&self) -> &Node<E> {
+        &self.node
+    }
+
+    /// The platform, to be looked at.
+    #[must_use]
+    pub fn platform(&self) -> &P {
+        &self.platform
+    }
+
+    /// FI-3: the fault injector below the seal.
+    pub fn injector(&mut self) -> &mut Injector<Addr> {
+        &mut self.wire
+    }
+
+    /// Has the node do something; what it decides is carried out before this returns.
+    pub fn act<R>(&mut self, act: impl FnOnce(&mut Node<E>, Instant, &mut Decisions<'_>) -> R) -> R {
+        let now = self.now();
+        let mut desk = Decisions(Desk { packets: &mut self.outbox.packets, decided: &mut self.decided });
+        let result = act(&mut self.node, now, &mut desk);
+        self.expire(now);
+        self.carry_out(now);
+        result
+    }
+
+    /// Takes in what has arrived, lets timers act, sends what is to be sent. Returns how many packets came; what changed is
+    /// in [`Driver::news`].
+    ///
+    /// # Errors
+    /// The platform itself failed.
+    pub fn poll(&mut self) -> Result<usize, Code> {
+        let now = self.now();
+        let Self { platform, node, wire, outbox, decided, wires } = self;
+        let mut desk = Desk { packets: &mut outbox.packets, decided };
+        let count = platform.receive(&mut |from, bytes| {
+            if wire.is_idle() {
+                return node.handle(now, Input::Arrived { from, bytes, attached: None }, &mut desk);
+            }
+            wire.receive(now, from, bytes, None, &mut |from, bytes, attached| {
+                node.handle(now, Input::Arrived { from, bytes, attached }, &mut desk);
+            });
+        })?;
+        while let Some((addr, code)) = platform.trouble() {
+            node.handle(now, Input::Refused { addr, code }, &mut desk);
+        }
+        while let Some(told) = wires.as_ref().and_then(Handle::next) {
+            let input = match told {
+                Told::Wired(addr) => Input::Wired { addr: Addr::Ip(addr) },
+                Told::Tripped(addr) => Input::Tripped { addr: Addr::Ip(addr) },
+            };
+            node.handle(now, input, &mut desk);
+        }
+        if wire.deadline() <= now {
+            wire.expire(now, &mut |from, bytes, attached| {
+                node.handle(now, Input::Arrived { from, bytes, attached }, &mut desk);
+            });
+        }
+        self.expire(now);
+        self.carry_out(now);
+        Ok(count)
+    }
+
+    /// What changed since this was last called.
+    pub fn news(&mut self) -> Vec<News> {
+        std::mem::take(&mut self.decided.news)
+    }
+
+    /// When to poll next, should nothing come.
+    #[must_use]
+    pub fn deadline(&self) -> Instant {
+        self.node.deadline().min(self.wire.deadline()).min(self.outbox.deadline())
+    }
+
+    /// Blocks until there is something to poll for, or until `until`.
+    pub fn wait(&mut self, until: Instant) -> Woke {
+        let until = until.min(self.deadline());
+        self.platform.wait(until)
+    }
+
+    /// Ends a [`Driver::wait`] from another thread.
+    #[must_use]
+    pub fn waker(&self) -> Waker {
+        self.platform.waker()
+    }
+
+    fn expire(&mut self, now: Instant) {
+        for _ in 0..ROUNDS {
+            if self.node.deadline() > now {
+                return;
+            }
+            let mut desk = Desk { packets: &mut self.outbox.packets, decided: &mut self.decided };
+            self.node.expire(now, &mut desk);
+        }
+    }
+
+    /// Does what the node decided.
+    fn carry_out(&mut self, now: Instant) {
+        let Self { platform, node, wire, outbox, decided, wires } = self;
+        for (addr, up) in decided.wires.drain(..) {
+            if let (Addr::Ip(addr), Some(wires)) = (addr, &*wires) {
+                if up { wires.wire(addr) } else { wires.unwire(addr) }
+            }
+        }
+        for number in decided.groups.drain(..) {
+            // Without multicast an engine hears nothing there, which it must bear anyway.
+            let _ = platform.join(Group { number, ttl: GROUP_TTL });
+        }
+        for state in decided.reached.drain(..) {
+            wire.signal(now, state);
+        }
+        let mut late = Vec::new();
+        outbox.send_all(now, platform, wire, &mut |ticket, result| late.push((ticket, result)));
+        for (ticket, result) in late {
+            let mut desk = Desk { packets: &mut outbox.packets, decided };
+            node.handle(now, Input::Completed { ticket, result }, &mut desk);
+        }
+    }
+}
+
+/// Takes what a node decides, see [`Driver::act`].
+pub struct Decisions<'d>(Desk<'d>);
+
+impl<'o> Sink<Output<'o>> for Decisions<'_> {
+    fn push(&mut self, output: Output<'o>) {
+        self.0.push(output);
+    }
+}
