@@ -1,7 +1,11 @@
 //! The `phalanx` command: one file for each subcommand.
 //!
-//! Data goes to stdout, messages to stderr. Exit codes: 0 good, 1 an error or a check that does not hold, 64 usage.
+//! Data goes to stdout, messages to stderr. Exit codes: 0 good, 1 an error or a check that does not hold, 64 usage, 69 no
+//! daemon answers.
 
+mod agent;
+mod ask;
+mod dev;
 mod lab;
 mod sim;
 
@@ -23,6 +27,12 @@ struct Args {
 
 #[derive(Subcommand)]
 enum Command {
+    Agent(agent::Args),
+    Members(ask::Members),
+    Status(ask::StatusArgs),
+    Events(ask::Events),
+    Leave(ask::Leave),
+    Dev(dev::Args),
     /// Experiments: figures of the papers, comparisons with peers, plots
     Lab(lab::Args),
     /// The simulator: runs a scenario, or a swarm of drawn ones, and says whether everything held
@@ -39,6 +49,12 @@ fn main() -> ExitCode {
         }
     };
     let done = match args.command {
+        Command::Agent(args) => agent::run(&args),
+        Command::Members(args) => Ok(ask::members(&args)),
+        Command::Status(args) => Ok(ask::status(&args)),
+        Command::Events(args) => Ok(ask::events(&args)),
+        Command::Leave(args) => Ok(ask::leave(&args)),
+        Command::Dev(args) => dev::run(&args),
         Command::Lab(args) => lab::run(&args).map(|never| match never {}).map_err(|e| e.to_string()),
         Command::Sim(args) => sim::run(&args).map_err(|e| e.to_string()),
     };

@@ -3,9 +3,11 @@
 //! Everything above speaks to a [`Platform`] (CL-1): UDP, TCP, threads of one process, or a simulated network.
 //! Nothing above changes when the platform does (CL-4); the [`conformance`] suite holds each of them to that.
 
+pub mod agent;
 pub mod clock;
 #[cfg(any(test, feature = "conformance"))]
 pub mod conformance;
+pub mod control;
 pub mod driver;
 pub mod host;
 mod outbox;

@@ -233,6 +233,12 @@ impl Zone {
         self.attributes.counters()
     }
 
+    /// True once it knows what its bootstrap set knows, or has nobody to ask.
+    #[must_use]
+    pub fn is_settled(&self) -> bool {
+        self.discovery.is_settled()
+    }
+
     /// The members that this one is linked with now.
     pub fn neighbours(&self) -> impl Iterator<Item = Slot> {
         self.neighbours.iter().filter(|n| n.linked).map(|n| n.slot)

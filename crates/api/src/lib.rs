@@ -1,0 +1,197 @@
+//! The control API's words: JSON that the daemon writes and programs read, over its Unix socket or HTTP.
+//!
+//! Fields are only added, never renamed; readers ignore those that they do not know.
+
+use serde::{Deserialize, Serialize};
+use std::net::SocketAddr;
+
+/// Where each thing is.
+pub mod path {
+    /// [`Status`](super::Status) of the node.
+    pub const STATUS: &str = "/v1/status";
+    /// A list of [`Member`](super::Member)s.
+    pub const MEMBERS: &str = "/v1/members";
+    /// [`Event`](super::Event)s, as server-sent events; `Last-Event-ID` resumes.
+    pub const EVENTS: &str = "/v1/events";
+    /// Leaves the cluster in an orderly way, and ends the daemon.
+    pub const LEAVE: &str = "/v1/leave";
+    /// Answers as long as the daemon runs.
+    pub const HEALTHZ: &str = "/healthz";
+    /// Answers with 200 when the node is a member, and with 503 before and after.
+    pub const READYZ: &str = "/readyz";
+}
+
+/// How a member is.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+#[non_exhaustive]
+pub enum State {
+    /// It is there.
+    Alive,
+    /// Others found it dead or out of reach.
+    Failed,
+    /// It left in an orderly way.
+    Left,
+    /// It is in another zone.
+    Moved,
+}
+
+impl State {
+    /// As people and JSON write it.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Alive => "alive",
+            Self::Failed => "failed",
+            Self::Left => "left",
+            Self::Moved => "moved",
+        }
+    }
+}
+
+/// A member as one node sees it.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Member {
+    /// What people call it.
+    pub name: String,
+    /// Its key, in hexadecimal.
+    pub id: String,
+    /// Where it is reached.
+    pub addr: SocketAddr,
+    /// How it is.
+    pub state: State,
+    /// Its zone, where there are several.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub zone: Option<String>,
+    /// Which life of it.
+    pub incarnation: u64,
+    /// How often it spoke up for itself in that life.
+    pub minor: u32,
+    /// True for the node that was asked.
+    #[serde(default)]
+    pub me: bool,
+}
+
+/// The node that was asked.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Status {
+    /// The node itself.
+    pub me: Member,
+    /// `starting`, `member` or `leaving`.
+    pub phase: Phase,
+    /// Members in its view, itself included.
+    pub alive: usize,
+    /// Neighbours that it is linked with.
+    pub neighbours: usize,
+    /// Milliseconds since it started.
+    pub uptime_ms: u64,
+    /// Of the daemon.
+    pub version: String,
+    /// Its process.
+    pub pid: u32,
+}
+
+/// Where a daemon is in its life.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+#[non_exhaustive]
+pub enum Phase {
+    /// It looks for others.
+    Starting,
+    /// It is a member.
+    Member,
+    /// It has said that it leaves.
+    Leaving,
+}
+
+/// Something happened, as one node heard of it.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Event {
+    /// Counts events of one run of the daemon, from 1.
+    pub id: u64,
+    /// When, in milliseconds since 1970.
+    pub at_ms: u64,
+    /// What.
+    #[serde(flatten)]
+    pub what: What,
+}
+
+/// What happened.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(tag = "event", rename_all = "lowercase")]
+#[non_exhaustive]
+pub enum What {
+    /// A member is there, newly or again.
+    Joined {
+        /// Who.
+        member: Member,
+    },
+    /// A member is gone; its state says how.
+    Left {
+        /// Who.
+        member: Member,
+    },
+    /// A member's attribute changed.
+    Attribute {
+        /// Whose.
+        name: String,
+        /// Which one.
+        key: String,
+        /// Its value, when it is text; absent when it was removed.
+        #[serde(skip_serializing_if = "Option::is_none", default)]
+        value: Option<String>,
+    },
+    /// Two members have the name of this node.
+    Name {
+        /// Who keeps it: the key.
+        holder: String,
+        /// Who must take another one; absent when that is over.
+        #[serde(skip_serializing_if = "Option::is_none", default)]
+        loser: Option<String>,
+    },
+    /// Events were lost to the reader: it was too slow, or the daemon restarted. Read the members anew.
+    Gap,
+}
+
+/// Why a request was refused.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Refusal {
+    /// What is wrong, and what to do.
+    pub error: String,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn words_stay_as_they_are() {
+        let member = Member {
+            name: "n1".into(),
+            id: "ab".into(),
+            addr: "10.0.0.1:7946".parse().unwrap(),
+            state: State::Failed,
+            zone: None,
+            incarnation: 7,
+            minor: 2,
+            me: false,
+        };
+        let event = Event { id: 3, at_ms: 5, what: What::Left { member } };
+        let text = serde_json::to_string(&event).unwrap();
+        assert_eq!(
+            text,
+            r#"{"id":3,"at_ms":5,"event":"left","member":{"name":"n1","id":"ab","addr":"10.0.0.1:7946","state":"failed","incarnation":7,"minor":2,"me":false}}"#
+        );
+        assert_eq!(serde_json::from_str::<Event>(&text).unwrap(), event);
+        assert_eq!(
+            serde_json::to_string(&Event { id: 4, at_ms: 5, what: What::Gap }).unwrap(),
+            r#"{"id":4,"at_ms":5,"event":"gap"}"#
+        );
+    }
+
+    #[test]
+    fn readers_of_today_understand_daemons_of_tomorrow() {
+        let text = r#"{"name":"n","id":"a","addr":"[::1]:1","state":"alive","incarnation":1,"minor":0,"colour":"red"}"#;
+        assert_eq!(serde_json::from_str::<Member>(text).unwrap().name, "n");
+    }
+}

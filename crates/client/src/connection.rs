@@ -1,0 +1,68 @@
+//! One connection to a daemon: HTTP/1.1 over its Unix socket.
+
+use crate::Error;
+use http_body_util::{BodyExt, Empty};
+use hyper::body::{Bytes, Incoming};
+use hyper::client::conn::http1::{SendRequest, handshake};
+use hyper::{Method, Request, Response};
+use hyper_util::rt::TokioIo;
+use phalanx_api::Refusal;
+use serde::de::DeserializeOwned;
+use std::path::Path;
+use tokio::net::UnixStream;
+
+/// The longest answer that is read, events aside: members of the largest zone, with room to spare.
+const ANSWER_MAX: usize = 64 << 20;
+
+pub(crate) struct Connection {
+    sender: SendRequest<Empty<Bytes>>,
+}
+
+impl Connection {
+    pub(crate) async fn open(socket: &Path) -> Result<Self, Error> {
+        let unreachable = |why| Error::Unreachable { socket: socket.to_owned(), why };
+        let stream = UnixStream::connect(socket).await.map_err(unreachable)?;
+        let shaken = handshake(TokioIo::new(stream)).await;
+        let (sender, connection) = shaken.map_err(|e| unreachable(std::io::Error::other(e)))?;
+        // It ends with the sender.
+        tokio::spawn(connection);
+        Ok(Self { sender })
+    }
+
+    pub(crate) async fn get<A: DeserializeOwned>(self, path: &str) -> Result<A, Error> {
+        let answer = self.ask(Method::GET, path, None).await?;
+        let bytes = read(answer).await?;
+        serde_json::from_slice(&bytes).map_err(|e| Error::Answer(e.to_string()))
+    }
+
+    pub(crate) async fn post(self, path: &str) -> Result<(), Error> {
+        self.ask(Method::POST, path, None).await.map(drop)
+    }
+
+    /// Sends a request; an answer that is no success becomes an error.
+    pub(crate) async fn ask(
+        mut self,
+        method: Method,
+        path: &str,
+        last_event: Option<u64>,
+    ) -> Result<Response<Incoming>, Error> {
+        let mut request = Request::builder().method(method).uri(path).header("host", "phalanx");
+        if let Some(id) = last_event {
+            request = request.header("last-event-id", id);
+        }
+        let request = request.body(Empty::new()).map_err(|e| Error::Answer(e.to_string()))?;
+        let answer = self.sender.send_request(request).await.map_err(|e| Error::Answer(e.to_string()))?;
+        let status = answer.status();
+        if status.is_success() {
+            return Ok(answer);
+        }
+        let said = read(answer).await?;
+        let error = serde_json::from_slice::<Refusal>(&said).map_or_else(|_| status.to_string(), |r| r.error);
+        Err(Error::Refused { status: status.as_u16(), error })
+    }
+}
+
+async fn read(answer: Response<Incoming>) -> Result<Bytes, Error> {
+    let body = http_body_util::Limited::new(answer.into_body(), ANSWER_MAX);
+    body.collect().await.map(http_body_util::Collected::to_bytes).map_err(|e| Error::Answer(e.to_string()))
+}

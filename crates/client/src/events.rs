@@ -1,0 +1,87 @@
+//! Events of a daemon, one after the other, over as many connections as it takes.
+
+use crate::{Client, Error};
+use http_body_util::BodyExt;
+use hyper::Method;
+use hyper::body::Incoming;
+use phalanx_api::{Event, path};
+use std::time::Duration;
+
+/// The longest line of a stream of events.
+const LINE_MAX: usize = 1 << 20;
+/// Between tries to reach a daemon that ended.
+const RETRY_FIRST: Duration = Duration::from_millis(50);
+const RETRY_LAST: Duration = Duration::from_secs(2);
+
+/// A reader of events.
+#[derive(Debug)]
+pub struct Events {
+    client: Client,
+    after: Option<u64>,
+    body: Option<Incoming>,
+    rest: Vec<u8>,
+    wait: Duration,
+    /// It has heard from a daemon: from now on one that does not answer is waited for.
+    met: bool,
+}
+
+impl Events {
+    pub(crate) fn new(client: Client, after: Option<u64>) -> Self {
+        Self { client, after, body: None, rest: Vec::new(), wait: RETRY_FIRST, met: false }
+    }
+
+    /// The next event. Waits for it, and for a daemon that restarts; events that were missed meanwhile are told as a gap.
+    ///
+    /// # Errors
+    /// When no daemon answers the first time, or what it says makes no sense.
+    pub async fn next(&mut self) -> Result<Event, Error> {
+        loop {
+            if let Some(event) = self.take_line()? {
+                self.after = Some(event.id);
+                return Ok(event);
+            }
+            let Some(body) = &mut self.body else {
+                self.reconnect().await?;
+                continue;
+            };
+            match body.frame().await {
+                Some(Ok(frame)) => self.rest.extend(frame.into_data().unwrap_or_default()),
+                Some(Err(_)) | None => self.body = None,
+            }
+            if self.rest.len() > LINE_MAX {
+                return Err(Error::Answer("a line without an end".to_owned()));
+            }
+        }
+    }
+
+    async fn reconnect(&mut self) -> Result<(), Error> {
+        let opened = match self.client.connect().await {
+            Ok(connection) => connection.ask(Method::GET, path::EVENTS, self.after).await,
+            Err(e) => Err(e),
+        };
+        match opened {
+            Ok(answer) => {
+                self.rest.clear();
+                (self.body, self.wait, self.met) = (Some(answer.into_body()), RETRY_FIRST, true);
+                Ok(())
+            }
+            Err(Error::Unreachable { .. } | Error::Refused { status: 503, .. } | Error::Answer(_)) if self.met => {
+                tokio::time::sleep(self.wait).await;
+                self.wait = (self.wait * 2).min(RETRY_LAST);
+                Ok(())
+            }
+            Err(e) => Err(e),
+        }
+    }
+
+    /// The next whole line that holds an event. Comments and empty lines are skipped; ids are in the events themselves.
+    fn take_line(&mut self) -> Result<Option<Event>, Error> {
+        while let Some(end) = self.rest.iter().position(|&b| b == b'\n') {
+            let line: Vec<u8> = self.rest.drain(..=end).collect();
+            if let Some(data) = line.strip_prefix(b"data:") {
+                return serde_json::from_slice(data).map(Some).map_err(|e| Error::Answer(e.to_string()));
+            }
+        }
+        Ok(None)
+    }
+}

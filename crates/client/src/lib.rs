@@ -1,0 +1,108 @@
+//! Asks a daemon: who is there, what happens. [`Client`] for async programs, [`blocking::Client`] for others.
+//!
+//! A client holds no connection between calls, so a daemon may restart at any time; readers of [`Events`] reconnect by
+//! themselves and miss nothing that the daemon still knows.
+//!
+//! ```no_run
+//! # async fn example() -> Result<(), phalanx_client::Error> {
+//! let client = phalanx_client::Client::new("/run/phalanx/phalanx.sock");
+//! for member in client.members().await? {
+//!     println!("{} {}", member.name, member.state.name());
+//! }
+//! # Ok(()) }
+//! ```
+
+pub mod blocking;
+mod connection;
+mod events;
+
+pub use events::Events;
+pub use phalanx_api as api;
+
+use connection::Connection;
+use phalanx_api::{Member, Status, path};
+use std::io;
+use std::path::{Path, PathBuf};
+
+/// Where a daemon listens unless it is told otherwise.
+pub const DEFAULT_SOCKET: &str = "/run/phalanx/phalanx.sock";
+/// Names the socket for all programs of a user.
+pub const SOCKET_VARIABLE: &str = "PHALANX_SOCKET";
+
+/// Why a call failed.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// Nobody answers.
+    #[error("no daemon answers at {}: {why}", socket.display())]
+    Unreachable {
+        /// Where it should be.
+        socket: PathBuf,
+        /// What the system said.
+        why: io::Error,
+    },
+    /// The daemon said no, and why.
+    #[error("{error}")]
+    Refused {
+        /// The HTTP status.
+        status: u16,
+        /// What is wrong, and what to do.
+        error: String,
+    },
+    /// The answer makes no sense.
+    #[error("the daemon's answer makes no sense ({0}): is it of another version?")]
+    Answer(String),
+}
+
+/// Asks the daemon at a socket.
+#[derive(Clone, Debug)]
+pub struct Client {
+    socket: PathBuf,
+}
+
+impl Client {
+    /// A client of the daemon at this socket. Nothing is sent yet.
+    pub fn new(socket: impl AsRef<Path>) -> Self {
+        Self { socket: socket.as_ref().to_owned() }
+    }
+
+    /// A client of the daemon that `PHALANX_SOCKET` names, or of the one at [`DEFAULT_SOCKET`].
+    #[must_use]
+    pub fn from_environment() -> Self {
+        Self::new(std::env::var_os(SOCKET_VARIABLE).unwrap_or_else(|| DEFAULT_SOCKET.into()))
+    }
+
+    /// How the node is.
+    ///
+    /// # Errors
+    /// See [`Error`].
+    pub async fn status(&self) -> Result<Status, Error> {
+        self.connect().await?.get(path::STATUS).await
+    }
+
+    /// Everybody whom the node sees, and those who are gone lately; by name.
+    ///
+    /// # Errors
+    /// See [`Error`].
+    pub async fn members(&self) -> Result<Vec<Member>, Error> {
+        self.connect().await?.get(path::MEMBERS).await
+    }
+
+    /// What happens from now on, or since event `after`.
+    #[must_use]
+    pub fn events(&self, after: Option<u64>) -> Events {
+        Events::new(self.clone(), after)
+    }
+
+    /// The node leaves the cluster in an orderly way, and its daemon ends.
+    ///
+    /// # Errors
+    /// See [`Error`].
+    pub async fn leave(&self) -> Result<(), Error> {
+        self.connect().await?.post(path::LEAVE).await
+    }
+
+    async fn connect(&self) -> Result<Connection, Error> {
+        Connection::open(&self.socket).await
+    }
+}

@@ -1,0 +1,110 @@
+//! The journal: what happened lately, for those who listen and for those who come back.
+//!
+//! Readers ask for what follows an event's number; who was away for too long is told that it missed something
+//! ([`What::Gap`]). The daemon's loop never waits for a reader.
+
+use phalanx_api::{Event, What};
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{SystemTime, UNIX_EPOCH};
+use tokio::sync::watch;
+
+/// Events that are kept; older ones are forgotten.
+pub const KEPT: usize = 4096;
+
+/// What happened lately.
+#[derive(Clone, Debug)]
+pub struct Journal {
+    kept: Arc<Mutex<VecDeque<Event>>>,
+    last: watch::Sender<u64>,
+}
+
+impl Default for Journal {
+    fn default() -> Self {
+        Self { kept: Arc::default(), last: watch::Sender::new(0) }
+    }
+}
+
+impl Journal {
+    /// Something happened. Says what it is called from now on.
+    pub fn add(&self, what: What) -> Event {
+        let at_ms = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| d.as_millis() as u64);
+        let mut kept = self.lock();
+        let event = Event { id: kept.back().map_or(0, |e| e.id) + 1, at_ms, what };
+        if kept.len() >= KEPT {
+            kept.pop_front();
+        }
+        kept.push_back(event.clone());
+        self.last.send_replace(event.id);
+        event
+    }
+
+    /// What followed event `after`, at most `most`. When some of it is forgotten, or `after` is of another run, a gap comes
+    /// first.
+    #[must_use]
+    pub fn since(&self, after: u64, most: usize) -> Vec<Event> {
+        let kept = self.lock();
+        let (first, last) = (kept.front().map_or(1, |e| e.id), kept.back().map_or(0, |e| e.id));
+        let mut events = Vec::new();
+        let from = if after + 1 < first || after > last {
+            let at_ms = kept.front().map_or(0, |e| e.at_ms);
+            events.push(Event { id: first - 1, at_ms, what: What::Gap });
+            first
+        } else {
+            after + 1
+        };
+        events.extend(kept.iter().skip((from - first) as usize).take(most).cloned());
+        events
+    }
+
+    /// Waits until something follows event `after`.
+    pub async fn wait(&self, after: u64) {
+        let mut last = self.last.subscribe();
+        // The sender lives as long as we do.
+        let _ = last.wait_for(|&last| last != after).await;
+    }
+
+    /// The number of the last event.
+    #[must_use]
+    pub fn last(&self) -> u64 {
+        *self.last.borrow()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, VecDeque<Event>> {
+        self.kept.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn what(n: usize) -> What {
+        What::Attribute { name: "n".into(), key: n.to_string(), value: None }
+    }
+
+    fn ids(events: &[Event]) -> Vec<u64> {
+        events.iter().map(|e| e.id).collect()
+    }
+
+    #[test]
+    fn a_reader_resumes_where_it_was() {
+        let journal = Journal::default();
+        assert!(journal.since(0, 9).is_empty());
+        (0..5).for_each(|n| assert_eq!(journal.add(what(n)).id, n as u64 + 1));
+        assert_eq!(ids(&journal.since(2, 9)), [3, 4, 5]);
+        assert_eq!(ids(&journal.since(0, 2)), [1, 2]);
+        assert!(journal.since(5, 9).is_empty());
+    }
+
+    #[test]
+    fn who_missed_something_is_told_so() {
+        let journal = Journal::default();
+        (0..KEPT + 10).for_each(|n| _ = journal.add(what(n)));
+        let events = journal.since(3, 2);
+        assert_eq!((&events[0].what, ids(&events[1..])), (&What::Gap, vec![11, 12]));
+        let other_run = journal.since(1 << 40, 1);
+        assert_eq!((&other_run[0].what, other_run[1].id), (&What::Gap, 11));
+        assert_eq!(Journal::default().since(7, 1)[0].what, What::Gap);
+    }
+}

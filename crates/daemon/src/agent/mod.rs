@@ -1,0 +1,257 @@
+//! The agent: one node of the cluster as a process. Its loop owns the node; others ask it to do something.
+//!
+//! ```text
+//!   sockets, tripwires ─▶ Driver ─▶ News ─▶ journal ─▶ readers of events
+//!   control API ─▶ Remote::ask ─▶ the loop ─▶ answer
+//! ```
+//!
+//! | file | idea |
+//! |---|---|
+//! | `settings` | what an agent starts with |
+//! | [`journal`] | what happened lately |
+//! | `words` | members and news in the API's words |
+
+pub mod journal;
+mod settings;
+mod words;
+
+pub use settings::{Settings, StartError};
+
+use crate::driver::News;
+use crate::platform::{Platform, Waker};
+use crate::store::Store;
+use crate::wires::Wires;
+use crate::{Driver, Udp};
+use journal::Journal;
+use phalanx_api::{Member, Phase, Status};
+use phalanx_core::{Addr, Duration, Instant};
+use phalanx_protocol::member::Engine;
+use phalanx_protocol::zone::Zone;
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::sync::mpsc;
+use tokio::sync::oneshot;
+
+/// The loop comes round at least so often: to write down who is there, to feed a watchdog.
+const ROUND: Duration = Duration::from_secs(1);
+/// Requests that are carried out before the node is looked at again.
+const REQUESTS: usize = 64;
+/// Members that are gone and still shown.
+const GONE_MAX: usize = 1024;
+/// After an orderly leave the loop runs on for so long at most, until all is delivered.
+const FAREWELL: Duration = Duration::from_secs(2);
+
+/// Something to do in the loop.
+type Request = Box<dyn FnOnce(&mut Agent) + Send>;
+
+/// A node of the cluster.
+pub struct Agent {
+    driver: Driver<Udp, Zone>,
+    wires: Wires,
+    store: Option<Store>,
+    journal: Journal,
+    requests: mpsc::Receiver<Request>,
+    remote: Remote,
+    /// Members that are gone, by key.
+    gone: BTreeMap<String, Member>,
+    /// The members changed since they were written down.
+    unwritten: bool,
+    leaving: Option<Instant>,
+}
+
+/// Asks the loop of an agent, from anywhere.
+#[derive(Clone)]
+pub struct Remote {
+    requests: mpsc::Sender<Request>,
+    waker: Waker,
+}
+
+/// The agent has ended.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+#[error("the daemon is ending")]
+pub struct Ended;
+
+impl Remote {
+    /// Has the agent do something, and waits for what it says.
+    ///
+    /// # Errors
+    /// When the agent ends before it came to that.
+    pub async fn ask<R: Send + 'static>(&self, act: impl FnOnce(&mut Agent) -> R + Send + 'static) -> Result<R, Ended> {
+        let (tell, told) = oneshot::channel();
+        let request: Request = Box::new(move |agent| _ = tell.send(act(agent)));
+        self.requests.send(request).map_err(|_| Ended)?;
+        self.waker.wake();
+        told.await.map_err(|_| Ended)
+    }
+
+    /// Has the agent do something, and waits for nothing.
+    pub fn tell(&self, act: impl FnOnce(&mut Agent) + Send + 'static) {
+        if self.requests.send(Box::new(act)).is_ok() {
+            self.waker.wake();
+        }
+    }
+}
+
+impl Agent {
+    /// Starts a node: its sockets are open, nothing is sent yet.
+    ///
+    /// # Errors
+    /// When its state cannot be read, or its sockets not be opened.
+    pub fn start(settings: Settings) -> Result<Self, StartError> {
+        let settings::Ground { driver, wires, store } = settings.ground()?;
+        let (sender, requests) = mpsc::channel();
+        let remote = Remote { requests: sender, waker: driver.waker() };
+        Ok(Self {
+            driver,
+            wires,
+            store,
+            journal: Journal::default(),
+            requests,
+            remote,
+            gone: BTreeMap::new(),
+            unwritten: true,
+            leaving: None,
+        })
+    }
+
+    /// Asks this agent from other threads.
+    #[must_use]
+    pub fn remote(&self) -> Remote {
+        self.remote.clone()
+    }
+
+    /// What happens at this node.
+    #[must_use]
+    pub fn journal(&self) -> Journal {
+        self.journal.clone()
+    }
+
+    /// The membership engine.
+    #[must_use]
+    pub fn engine(&self) -> &Zone {
+        self.driver.node().engine()
+    }
+
+    /// The tripwires.
+    #[must_use]
+    pub fn wires(&self) -> &Wires {
+        &self.wires
+    }
+
+    /// Where peers reach it.
+    #[must_use]
+    pub fn addr(&self) -> Addr {
+        self.driver.platform().local()
+    }
+
+    /// Runs until the node has left. `each_round` is called about once a second.
+    ///
+    /// # Errors
+    /// When the network itself fails.
+    pub fn run(&mut self, mut each_round: impl FnMut(&Self)) -> Result<(), phalanx_core::Code> {
+        let mut round_at = self.driver.now();
+        loop {
+            self.driver.poll()?;
+            self.write_news();
+            for _ in 0..REQUESTS {
+                let Ok(request) = self.requests.try_recv() else { break };
+                request(self);
+            }
+            let now = self.driver.now();
+            if round_at <= now {
+                round_at = now + ROUND;
+                self.write_members();
+                each_round(self);
+            }
+            if self.leaving.is_some_and(|until| until <= now || self.driver.deadline() == Instant::NEVER) {
+                return Ok(());
+            }
+            self.driver.wait(round_at.min(self.leaving.unwrap_or(Instant::NEVER)));
+        }
+    }
+
+    /// Leaves the cluster in an orderly way: everybody hears it, then [`Agent::run`] ends.
+    pub fn leave(&mut self, code: u8) {
+        if self.leaving.is_none() {
+            self.driver.act(|node, now, out| node.leave(now, code, out));
+            self.write_members();
+            self.leaving = Some(self.driver.now() + FAREWELL);
+        }
+    }
+
+    /// Everybody whom this node sees, and those who are gone lately; by name.
+    #[must_use]
+    pub fn members(&self) -> Vec<Member> {
+        let engine = self.engine();
+        let mut members: Vec<Member> =
+            engine.members().filter_map(|(slot, version)| words::member(engine, slot, version)).collect();
+        let there: std::collections::BTreeSet<&str> = members.iter().map(|m| m.id.as_str()).collect();
+        let gone: Vec<Member> = self.gone.values().filter(|m| !there.contains(m.id.as_str())).cloned().collect();
+        members.extend(gone);
+        members.sort_by(|a, b| (&a.name, &a.id).cmp(&(&b.name, &b.id)));
+        members
+    }
+
+    /// How this node is; `None` when it has left.
+    #[must_use]
+    pub fn status(&self) -> Option<Status> {
+        let engine = self.engine();
+        let version = engine.version(engine.me())?;
+        let phase = match self.leaving {
+            Some(_) => Phase::Leaving,
+            None if engine.is_settled() => Phase::Member,
+            None => Phase::Starting,
+        };
+        Some(Status {
+            me: words::member(engine, engine.me(), version)?,
+            phase,
+            alive: engine.len(),
+            neighbours: engine.neighbours().count(),
+            uptime_ms: self.driver.now().since(Instant::ZERO).as_millis(),
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            pid: std::process::id(),
+        })
+    }
+
+    /// News becomes events.
+    fn write_news(&mut self) {
+        for news in self.driver.news() {
+            let engine = self.driver.node().engine();
+            let Some(what) = words::what(engine, &news) else { continue };
+            match (&news, &what) {
+                (News::Left { .. }, phalanx_api::What::Left { member }) => {
+                    if self.gone.len() >= GONE_MAX {
+                        self.gone.pop_first();
+                    }
+                    self.gone.insert(member.id.clone(), member.clone());
+                    self.unwritten = true;
+                }
+                (News::Joined { .. }, phalanx_api::What::Joined { member }) => {
+                    self.gone.remove(&member.id);
+                    self.unwritten = true;
+                }
+                _ => {}
+            }
+            self.journal.add(what);
+        }
+    }
+
+    /// Writes down who is there, for the next start.
+    fn write_members(&mut self) {
+        if !std::mem::take(&mut self.unwritten) {
+            return;
+        }
+        let (engine, Some(store)) = (self.driver.node().engine(), &self.store) else { return };
+        let me = engine.me();
+        let others = engine.members().filter(|m| m.0 != me);
+        let addrs = others.filter_map(|(slot, _)| match engine.card(slot)?.addr {
+            Addr::Ip(addr) => Some(addr),
+            Addr::Local(_) | Addr::Group(_) => None,
+        });
+        // Somebody who was alone at last must not forget whom it knew.
+        let addrs: Vec<SocketAddr> = addrs.collect();
+        if !addrs.is_empty() && store.keep_members(addrs.into_iter()).is_err() {
+            self.unwritten = true;
+        }
+    }
+}

@@ -1,0 +1,160 @@
+//! What an agent starts with, and how it gets its ground: sockets, tripwires, state on disk.
+
+use crate::platform::udp::Options;
+use crate::store::{self, Key, Store, StoreError};
+use crate::wires::Wires;
+use crate::{Driver, Platform, Udp};
+use phalanx_core::Addr;
+use phalanx_protocol::member::Name;
+use phalanx_protocol::node::Start;
+use phalanx_protocol::zone::hierarchy::Role;
+use phalanx_protocol::zone::{Config, Zone};
+use std::io;
+use std::net::{IpAddr, SocketAddr};
+use std::path::PathBuf;
+use std::sync::Arc;
+
+/// What an agent starts with.
+#[derive(Clone)]
+pub struct Settings {
+    /// What people call it.
+    pub name: Name,
+    /// Where it listens; port 0 takes any.
+    pub bind: SocketAddr,
+    /// Where others reach it, when that is another address.
+    pub advertise: Option<SocketAddr>,
+    /// The cluster's keys, the sealing one first.
+    pub keys: Vec<Key>,
+    /// Where other members may be.
+    pub seeds: Vec<SocketAddr>,
+    /// How it watches and speaks.
+    pub profile: Config,
+    /// Its place in a hierarchy.
+    pub role: Role,
+    /// Where its state is kept; without, it is another node after each start.
+    pub data: Option<PathBuf>,
+}
+
+/// Why an agent could not start.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum StartError {
+    /// Its state.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    /// Its sockets.
+    #[error("cannot listen at {at}: {why}{}", advice(why))]
+    Listen {
+        /// Where.
+        at: SocketAddr,
+        /// What the system said.
+        why: io::Error,
+    },
+    /// A wildcard, and nobody knows at which address others reach it.
+    #[error("cannot tell at which address others reach {0}: name it with --advertise")]
+    Advertise(SocketAddr),
+    /// The cluster's keys.
+    #[error("the key ring is empty, too long, or has two keys with one id")]
+    Keys,
+    /// No random numbers.
+    #[error("the system has no random numbers: {0}")]
+    Random(getrandom::Error),
+}
+
+fn advice(why: &io::Error) -> &'static str {
+    match why.kind() {
+        io::ErrorKind::AddrInUse => " (another daemon runs there: stop it, or choose another --bind)",
+        io::ErrorKind::AddrNotAvailable => " (this host has no such address)",
+        io::ErrorKind::PermissionDenied => " (choose a port above 1023)",
+        _ => "",
+    }
+}
+
+/// What an agent stands on.
+pub(super) struct Ground {
+    pub(super) driver: Driver<Udp, Zone>,
+    pub(super) wires: Wires,
+    pub(super) store: Option<Store>,
+}
+
+/// Ports that are tried when any will do: datagrams and streams must have the same one.
+const TRIES: usize = 16;
+
+impl Settings {
+    /// Opens everything.
+    pub(super) fn ground(self) -> Result<Ground, StartError> {
+        let store = self.data.as_deref().map(Store::open).transpose()?;
+        let ring = Arc::new(store::ring(&self.keys).ok_or(StartError::Keys)?);
+        let mut entropy = [0; 64];
+        getrandom::fill(&mut entropy).map_err(StartError::Random)?;
+        let (mut incarnation, mut seeds) = (1, self.seeds.clone());
+        if let Some(store) = &store {
+            entropy[..32].copy_from_slice(&store.identity()?);
+            incarnation = store.next_incarnation()?;
+            seeds.extend(store.members());
+        }
+        let (udp, wires, addr) = self.listen(&ring)?;
+        seeds.retain(|&s| s != addr);
+        seeds.dedup();
+        let start = Start {
+            ring,
+            seeds: seeds.into_iter().map(Addr::Ip).collect(),
+            incarnation,
+            role: self.role,
+            profile: self.profile,
+            ..Start::new(self.name, Addr::Ip(addr), [0; 32], entropy)
+        };
+        let node = start.node(udp.now());
+        let handle = start.profile.tripwires.then(|| wires.enter(addr, udp.waker()));
+        let seed = u64::from_le_bytes(std::array::from_fn(|i| entropy[40 + i]));
+        Ok(Ground { driver: Driver::new(udp, node, handle, seed), wires, store })
+    }
+
+    /// Datagrams and tripwires at the same port.
+    fn listen(
+        &self,
+        ring: &Arc<phalanx_protocol::link::seal::KeyRing>,
+    ) -> Result<(Udp, Wires, SocketAddr), StartError> {
+        let fail = |why| StartError::Listen { at: self.bind, why };
+        let mut tries = 0;
+        loop {
+            tries += 1;
+            let probe = std::net::UdpSocket::bind(self.bind).map_err(fail)?;
+            let bound = probe.local_addr().map_err(fail)?;
+            drop(probe);
+            let advertised = self.advertised(bound)?;
+            let opened = Udp::open(Options { advertise: Some(advertised), ..Options::at(bound) })
+                .and_then(|udp| Ok((udp, Wires::open(bound, Arc::clone(ring), false)?)));
+            match opened {
+                Ok((udp, wires)) => return Ok((udp, wires, advertised)),
+                // Somebody else has the other half of this port.
+                Err(e) if self.bind.port() == 0 && tries < TRIES && e.kind() == io::ErrorKind::AddrInUse => {}
+                Err(e) => return Err(fail(e)),
+            }
+        }
+    }
+
+    /// Where others reach what is bound here.
+    fn advertised(&self, bound: SocketAddr) -> Result<SocketAddr, StartError> {
+        match self.advertise {
+            Some(addr) if addr.port() == 0 => Ok(SocketAddr::new(addr.ip(), bound.port())),
+            Some(addr) => Ok(addr),
+            None if bound.ip().is_unspecified() => {
+                let ip = outward(bound.ip()).ok_or(StartError::Advertise(bound))?;
+                Ok(SocketAddr::new(ip, bound.port()))
+            }
+            None => Ok(bound),
+        }
+    }
+}
+
+/// The address from which this host speaks to the rest of the world; nothing is sent to find it out.
+fn outward(family: IpAddr) -> Option<IpAddr> {
+    let (any, far) = match family {
+        IpAddr::V4(_) => ("0.0.0.0:0", "192.0.2.1:9"),
+        IpAddr::V6(_) => ("[::]:0", "[2001:db8::1]:9"),
+    };
+    let socket = std::net::UdpSocket::bind(any).ok()?;
+    socket.connect(far).ok()?;
+    socket.local_addr().ok().map(|a| a.ip()).filter(|ip| !ip.is_unspecified())
+}

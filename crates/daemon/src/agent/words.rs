@@ -1,0 +1,53 @@
+//! Members and news in the API's words.
+
+use crate::driver::News;
+use crate::store::hex;
+use phalanx_api::{Member, State, What};
+use phalanx_core::Addr;
+use phalanx_protocol::member::{Engine, Slot, Version, Why};
+use phalanx_protocol::zone::Zone;
+
+/// A member that is there. `None` when it has no address that others could use.
+pub(super) fn member(engine: &Zone, slot: Slot, version: Version) -> Option<Member> {
+    described(engine, slot, version, State::Alive)
+}
+
+fn described(engine: &Zone, slot: Slot, version: Version, state: State) -> Option<Member> {
+    let card = engine.card(slot)?;
+    let Addr::Ip(addr) = card.addr else { return None };
+    Some(Member {
+        name: card.name.as_str().to_owned(),
+        id: hex(&card.identity.0),
+        addr,
+        state,
+        zone: engine.name().map(|z| z.as_str().to_owned()),
+        incarnation: version.incarnation,
+        minor: version.minor,
+        me: slot == engine.me(),
+    })
+}
+
+/// What happened. `None` for what concerns only us.
+pub(super) fn what(engine: &Zone, news: &News) -> Option<What> {
+    let id = |slot: Slot| engine.card(slot).map(|c| hex(&c.identity.0));
+    Some(match news {
+        News::Joined { member: slot, version } => What::Joined { member: member(engine, *slot, *version)? },
+        News::Left { member, version, why } => {
+            let state = match why {
+                Why::Failed => State::Failed,
+                Why::Departed(_) => State::Left,
+                Why::Moved => State::Moved,
+                // The new one is told as a join.
+                Why::Replaced => return None,
+            };
+            What::Left { member: described(engine, *member, *version, state)? }
+        }
+        News::Attribute { member, key, value } => What::Attribute {
+            name: engine.card(*member)?.name.as_str().to_owned(),
+            key: key.clone(),
+            value: value.as_ref().map(|v| String::from_utf8_lossy(v).into_owned()),
+        },
+        News::Name { holder, loser } => What::Name { holder: id(*holder)?, loser: loser.and_then(id) },
+        News::Details { .. } => return None,
+    })
+}
