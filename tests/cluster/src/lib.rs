@@ -1,0 +1,212 @@
+//! A cluster of real daemons on this machine, for tests: one process for each node, real sockets, real signals.
+//!
+//! Everything lives in a directory of its own and ends with the [`Cluster`], also when a test panics.
+
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use phalanx_client::api::{Member, State, Status};
+use phalanx_client::blocking::Client;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::{Duration, Instant};
+
+/// How long anything may take before a test fails: machines are slow at times, and a story that ends well ends early.
+pub const PATIENCE: Duration = Duration::from_secs(30);
+const LOOK: Duration = Duration::from_millis(5);
+/// The key of test clusters.
+pub const KEY: &str = "7068616c616e78207068616c616e78207068616c616e78207068616c616e7821";
+
+/// The command, built once for each run of the tests.
+pub fn binary() -> &'static Path {
+    static BINARY: OnceLock<PathBuf> = OnceLock::new();
+    BINARY.get_or_init(|| {
+        let test = std::env::current_exe().expect("a test has a path");
+        let dir = test.parent().and_then(Path::parent).expect("target/PROFILE/deps/TEST");
+        let release = dir.file_name().is_some_and(|name| name == "release");
+        let mut build = Command::new(env!("CARGO"));
+        build.args(["build", "--quiet", "--package", "phalanx"]).args(release.then_some("--release"));
+        assert!(build.status().expect("cargo runs").success(), "the command builds");
+        dir.join("phalanx")
+    })
+}
+
+/// Daemons, by number.
+pub struct Cluster {
+    dir: PathBuf,
+    nodes: Vec<Node>,
+}
+
+/// One daemon.
+pub struct Node {
+    name: String,
+    dir: PathBuf,
+    process: Option<Child>,
+    addr: Option<SocketAddr>,
+}
+
+impl Cluster {
+    /// Starts `n` daemons, and waits until all see all.
+    pub fn start(n: usize) -> Self {
+        let mut cluster = Self::empty();
+        (0..n).for_each(|_| _ = cluster.add(&[]));
+        cluster.wait_until_all_see(n);
+        cluster
+    }
+
+    /// Nobody yet.
+    pub fn empty() -> Self {
+        static COUNT: AtomicU32 = AtomicU32::new(0);
+        let number = COUNT.fetch_add(1, Ordering::Relaxed);
+        let dir = std::env::temp_dir().join(format!("phalanx-test-{}-{number}", std::process::id()));
+        std::fs::create_dir_all(&dir).expect("a directory for the cluster");
+        Self { dir, nodes: Vec::new() }
+    }
+
+    /// Starts one more daemon, with further arguments; it joins those who are there. Gives its number.
+    pub fn add(&mut self, arguments: &[&str]) -> usize {
+        let number = self.nodes.len();
+        let name = format!("n{number}");
+        let dir = self.dir.join(&name);
+        self.nodes.push(Node { name, dir, process: None, addr: None });
+        self.run(number, arguments);
+        number
+    }
+
+    /// Starts a daemon, again or for the first time.
+    pub fn run(&mut self, number: usize, arguments: &[&str]) {
+        let seeds: Vec<String> = self.nodes.iter().filter_map(|n| n.addr).map(|a| a.to_string()).collect();
+        let node = &mut self.nodes[number];
+        let bind = node.addr.map_or_else(|| "127.0.0.1:0".to_owned(), |a| a.to_string());
+        std::fs::create_dir_all(&node.dir).expect("a directory for the node");
+        let log = std::fs::OpenOptions::new().create(true).append(true).open(node.dir.join("log")).expect("a log");
+        let mut command = Command::new(binary());
+        command.args(["agent", "--profile", "local", "--name", &node.name, "--bind", &bind]);
+        command.arg("--data-dir").arg(&node.dir).arg("--socket").arg(node.dir.join("sock"));
+        seeds.iter().filter(|s| **s != bind).for_each(|seed| _ = command.args(["--join", seed]));
+        command.env("PHALANX_KEY", KEY).args(arguments).stdin(Stdio::null()).stderr(log);
+        node.process = Some(command.spawn().expect("the daemon starts"));
+        node.addr = Some(node.status().me.addr);
+    }
+
+    /// A daemon.
+    pub fn node(&self, number: usize) -> &Node {
+        &self.nodes[number]
+    }
+
+    /// Kills a daemon: it can say nothing any more.
+    pub fn kill(&mut self, number: usize) {
+        let mut process = self.nodes[number].process.take().expect("it runs");
+        process.kill().expect("we may kill it");
+        process.wait().expect("it ends");
+    }
+
+    /// Waits until a daemon has ended by itself; gives its exit code.
+    pub fn wait_for_end(&mut self, number: usize) -> Option<i32> {
+        let process = self.nodes[number].process.as_mut().expect("it runs");
+        let began = Instant::now();
+        loop {
+            if let Some(status) = process.try_wait().expect("it is our child") {
+                self.nodes[number].process = None;
+                return status.code();
+            }
+            assert!(began.elapsed() < PATIENCE, "node {number} does not end");
+            std::thread::sleep(LOOK);
+        }
+    }
+
+    /// The daemons that run.
+    pub fn running(&self) -> impl Iterator<Item = &Node> {
+        self.nodes.iter().filter(|n| n.process.is_some())
+    }
+
+    /// Waits until all that run see exactly `n` members that are there.
+    pub fn wait_until_all_see(&self, n: usize) {
+        self.wait_until(&format!("all see {n}"), |node| node.status().alive == n);
+    }
+
+    /// Waits until something holds at all that run.
+    pub fn wait_until(&self, what: &str, holds: impl Fn(&Node) -> bool) {
+        for node in self.running() {
+            node.wait_until(what, &holds);
+        }
+    }
+}
+
+impl Drop for Cluster {
+    fn drop(&mut self) {
+        for node in &mut self.nodes {
+            if let Some(process) = &mut node.process {
+                // One that is stopped ends too.
+                let _ = process.kill();
+                let _ = process.wait();
+            }
+            if std::thread::panicking() {
+                let log = std::fs::read_to_string(node.dir.join("log")).unwrap_or_default();
+                eprintln!("--- log of {}\n{log}", node.name);
+            }
+        }
+        let _ = std::fs::remove_dir_all(&self.dir);
+    }
+}
+
+impl Node {
+    /// What it is called.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Where its state is.
+    pub fn dir(&self) -> &Path {
+        &self.dir
+    }
+
+    /// A client of it.
+    pub fn client(&self) -> Client {
+        Client::new(self.dir.join("sock"))
+    }
+
+    /// How it is, as soon as it answers.
+    pub fn status(&self) -> Status {
+        let (client, began) = (self.client(), Instant::now());
+        loop {
+            match client.status() {
+                Ok(status) => return status,
+                Err(e) => assert!(began.elapsed() < PATIENCE, "{} does not answer: {e}", self.name),
+            }
+            std::thread::sleep(LOOK);
+        }
+    }
+
+    /// What it says of a member.
+    pub fn sees(&self, name: &str) -> Option<Member> {
+        self.client().members().expect("it answers").into_iter().find(|m| m.name == name)
+    }
+
+    /// In which state it sees a member.
+    pub fn state_of(&self, name: &str) -> Option<State> {
+        self.sees(name).map(|m| m.state)
+    }
+
+    /// Sends a signal to its process.
+    pub fn signal(&self, signal: Signal) {
+        let process = self.process.as_ref().expect("it runs");
+        kill(Pid::from_raw(process.id() as i32), signal).expect("it is our child");
+    }
+
+    /// Waits until something holds.
+    pub fn wait_until(&self, what: &str, holds: impl Fn(&Self) -> bool) {
+        let began = Instant::now();
+        while !holds(self) {
+            assert!(
+                began.elapsed() < PATIENCE,
+                "{}: not so within {PATIENCE:?}: {what}; it sees {:#?}",
+                self.name,
+                self.client().members()
+            );
+            std::thread::sleep(LOOK);
+        }
+    }
+}
