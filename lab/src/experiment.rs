@@ -73,6 +73,8 @@ pub(crate) struct Options {
     pub(crate) max_rounds: usize,
     /// No round begins after this time.
     pub(crate) budget_s: f64,
+    /// Seeds of each simulated case whose bounds must hold, in the place of those that an experiment has.
+    pub(crate) seeds: Option<u64>,
 }
 
 /// One run of one experiment.
@@ -121,6 +123,11 @@ impl Run {
             // A lost line of progress is no reason to stop.
             let _ = std::io::stderr().flush();
         }
+    }
+
+    /// Seeds of each case: what was asked for, or else few at a first look, and `full` otherwise.
+    pub(crate) fn seeds(&self, quick: u64, full: u64) -> u64 {
+        self.options.seeds.unwrap_or(if self.options.quick { quick } else { full })
     }
 
     /// A run outside of any experiment.
