@@ -49,6 +49,7 @@ pub(crate) const ALL: &[&dyn Experiment] = &[
     &zone::million::ZoneMillion,
     &zone::recipes::ZoneRecipes,
     &zone::recipes::ZoneLifeguard,
+    &zone::recipes::ZoneLifeguardGrid,
 ];
 
 /// The experiment of that name.
