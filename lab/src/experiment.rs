@@ -93,7 +93,7 @@ impl Run {
         let report = Report::new(experiment.name());
         let mut run = Self { options, report, progress: std::io::stderr().is_terminal() };
         if cfg!(debug_assertions) {
-            run.note("built without optimisation: the figures mean little, build with --release");
+            run.note("built with debug assertions, for tests: the figures mean little, build with --release");
         }
         run.report.noise.before = run.probe("before")?;
         experiment.run(&mut run)?;
