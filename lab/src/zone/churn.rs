@@ -131,34 +131,30 @@ impl ZoneChurn {
         for (case, found) in cases.iter().zip(found) {
             let (_, known) = found?;
             wrong += known.false_positives;
-            let times = if case.simultaneous == 1 { &mut one } else { &mut many };
-            times.push(known.last_ms.unwrap_or(f64::INFINITY));
             if known.false_positives > 0 || known.last_ms.is_none() {
                 run.note(format!("{case}: {known:?}"));
             }
+            let times = if case.simultaneous == 1 { &mut one } else { &mut many };
+            times.push(known.last_ms.unwrap_or(f64::INFINITY));
         }
-        one.sort_by(f64::total_cmp);
-        many.sort_by(f64::total_cmp);
-        let median = |times: &[f64]| times.get(times.len() / 2).copied();
-        let of_one = median(&one);
-        let ratio = |value: Option<f64>| value.zip(of_one).map(|(v, one)| v / one);
-        run.check(Check::new("lan: 256 crashes / one, median ≤ 2", ratio(median(&many)), Must::AtMost, 2.0));
-        run.check(Check::new(
-            "lan: 256 crashes, worst / one, median ≤ 5",
-            ratio(many.last().copied()),
-            Must::AtMost,
-            5.0,
-        ));
+        let of_one = summary(run, 1, &mut one);
+        let of_many = summary(run, MANY, &mut many);
+        let ratio = |value: f64| of_one.map(|(median, _)| value / median);
+        let (median, worst) = (of_many.and_then(|m| ratio(m.0)), of_many.and_then(|m| ratio(m.1)));
+        run.check(Check::new("lan: 256 crashes / one, median ≤ 2", median, Must::AtMost, 2.0));
+        run.check(Check::new("lan: 256 crashes, worst / one, median ≤ 5", worst, Must::AtMost, 5.0));
         run.check(Check::new("lan: false positives in all seeds", Some(wrong as f64), Must::AtMost, 0.0));
-        run.note(format!(
-            "{seeds} seeds; one crash: median {:?}, worst {:?} ms; 256: median {:?}, worst {:?} ms",
-            of_one,
-            one.last(),
-            median(&many),
-            many.last()
-        ));
         Ok(())
     }
+}
+
+/// Notes of all seeds when the last one knew, by how many seeds; gives back the median and the worst.
+fn summary(run: &mut Run, simultaneous: u32, times: &mut [f64]) -> Option<(f64, f64)> {
+    times.sort_by(f64::total_cmp);
+    let counts: Vec<String> =
+        times.chunk_by(|a, b| a == b).map(|same| format!("{} × {} ms", same.len(), same[0])).collect();
+    run.note(format!("{simultaneous} of 2048 crash, known to the last, {} seeds: {}", times.len(), counts.join(", ")));
+    Some((*times.get(times.len() / 2)?, *times.last()?))
 }
 
 fn check(run: &mut Run, what: Befalls, known: &Known) {

@@ -33,9 +33,10 @@ const QUICK_GRID_SEEDS: u64 = 1;
 /// Of those that stand beside it.
 const BESIDE_SEEDS: u64 = 2;
 const QUICK_BESIDE_SEEDS: u64 = 1;
-/// About a minute of one core.
-const BESIDE_EVENTS: u64 = 60_000_000;
-const QUICK_BESIDE_EVENTS: u64 = 15_000_000;
+const BESIDE_LASTING: Duration = Duration::from_secs(60);
+/// Events of one of their runs, times members, because a letter may name all of them: about a minute of a core.
+const BESIDE_WORK: u64 = 5_000_000_000;
+const QUICK_BESIDE_WORK: u64 = 1_500_000_000;
 /// A member that comes and goes may do so as often, in all views.
 const FLAPS: f64 = 2.0;
 
@@ -64,7 +65,7 @@ impl Experiment for ZoneRecipes {
     }
 
     fn run(&self, run: &mut Run) -> Result<(), Error> {
-        let ours = cases(&rapid(run.options.quick), &[LAN], run.seeds(QUICK_SEEDS, SEEDS), u64::MAX);
+        let ours = cases(&rapid(run.options.quick), LAN, run.seeds(QUICK_SEEDS, SEEDS)).collect::<Vec<_>>();
         let beside = beside(run, &rapid(true));
         carry_all_out(run, ours.into_iter().chain(beside).collect());
         Ok(())
@@ -85,7 +86,7 @@ impl Experiment for ZoneLifeguard {
     }
 
     fn run(&self, run: &mut Run) -> Result<(), Error> {
-        let ours = cases(&lifeguard(false), &[LAN], run.seeds(QUICK_SEEDS, SEEDS), u64::MAX);
+        let ours = cases(&lifeguard(false), LAN, run.seeds(QUICK_SEEDS, SEEDS)).collect::<Vec<_>>();
         let beside = beside(run, &lifeguard(false));
         carry_all_out(run, ours.into_iter().chain(beside).collect());
         Ok(())
@@ -107,7 +108,7 @@ impl Experiment for ZoneLifeguardGrid {
 
     fn run(&self, run: &mut Run) -> Result<(), Error> {
         let seeds = run.seeds(QUICK_GRID_SEEDS, GRID_SEEDS);
-        carry_all_out(run, cases(&lifeguard(true), &[LAN], seeds, u64::MAX));
+        carry_all_out(run, cases(&lifeguard(true), LAN, seeds).collect());
         Ok(())
     }
 }
@@ -120,18 +121,21 @@ struct Case {
     most_events: u64,
 }
 
-fn cases(published: &[Published], candidates: &[Candidate], seeds: u64, most_events: u64) -> Vec<Case> {
-    let case = |published: &Published, &candidate: &Candidate| {
-        let published = Published { nodes: published.nodes.min(candidate.largest), ..published.clone() };
-        Case { published, candidate, seeds, most_events }
-    };
-    published.iter().flat_map(|p| candidates.iter().map(move |c| case(p, c))).collect()
+/// Without a bound for events.
+fn cases(published: &[Published], candidate: Candidate, seeds: u64) -> impl Iterator<Item = Case> {
+    published.iter().cloned().map(move |published| Case { published, candidate, seeds, most_events: u64::MAX })
 }
 
 fn beside(run: &Run, published: &[Published]) -> Vec<Case> {
-    let (seeds, events) =
-        if run.options.quick { (QUICK_BESIDE_SEEDS, QUICK_BESIDE_EVENTS) } else { (BESIDE_SEEDS, BESIDE_EVENTS) };
-    cases(published, &BESIDE, seeds, events)
+    let (seeds, work) =
+        if run.options.quick { (QUICK_BESIDE_SEEDS, QUICK_BESIDE_WORK) } else { (BESIDE_SEEDS, BESIDE_WORK) };
+    let bounded = |case: Case| {
+        let nodes = case.published.nodes.min(case.candidate.largest);
+        let lasting = case.published.lasting.min(BESIDE_LASTING);
+        let published = Published { nodes, lasting, ..case.published };
+        Case { published, most_events: work / u64::from(nodes), ..case }
+    };
+    BESIDE.into_iter().flat_map(|candidate| cases(published, candidate, seeds)).map(bounded).collect()
 }
 
 impl fmt::Display for Case {
@@ -189,6 +193,8 @@ struct Found {
     /// In the worst run: until the last healthy member had removed the last of the faulty, and from healing until all
     /// views were right.
     last: Option<Duration>,
+    /// In the run that ended first: how long faults lasted.
+    lasted: Option<Duration>,
     healed: Option<Duration>,
     run_s: f64,
 }
@@ -205,6 +211,7 @@ impl Found {
         self.healthy_agree += u64::from(outcome.views == 1);
         self.flaps_max = self.flaps_max.max(outcome.flaps);
         self.last = self.last.max(outcome.last);
+        self.lasted = Some(self.lasted.map_or(outcome.lasted, |l| l.min(outcome.lasted)));
         self.healed = self.healed.max(outcome.healed_in);
         self.run_s += run_s;
     }
@@ -215,7 +222,7 @@ impl Found {
             "recipe": case.published.name.as_str(), "engine": case.candidate.engine(),
             "profile": case.candidate.profile, "nodes": case.published.nodes, "simultaneous": case.faulty(),
             "faults_s": case.published.lasting.as_secs_f64(), "seeds": self.seeds, "booted": self.booted,
-            "cut_short": self.cut_short, "faulty_left": self.faulty_left, "healthy_evicted": self.healthy_evicted,
+            "cut_short": self.cut_short, "lasted_s": seconds(self.lasted), "faulty_left": self.faulty_left, "healthy_evicted": self.healthy_evicted,
             "false_positives": self.false_positives, "healthy_agree": self.healthy_agree,
             "views_equal": self.views_equal, "flaps_max": self.flaps_max, "last_s": seconds(self.last),
             "healed_s": seconds(self.healed), "run_s": significant(self.run_s / self.seeds.max(1) as f64),

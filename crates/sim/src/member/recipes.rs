@@ -140,6 +140,8 @@ pub struct Outcome {
     pub booted: Option<Duration>,
     /// The run had more events than it may, and ended before all was over.
     pub cut_short: bool,
+    /// How long faults lasted.
+    pub lasted: Duration,
     /// Removals of faulty members, each observer counted.
     pub of_faulty: u64,
     /// FP: removals of healthy members, at all members.
@@ -277,12 +279,12 @@ pub fn carry_out_on<E: Engine + Send + 'static>(
     telling.set(true);
     let at = sim.now() + Duration::from_millis(3);
     let faulty = plan(&mut sim, recipe, size, at);
-    let end = sim.now() + size.lasting;
+    let end = at + size.lasting;
     while sim.now() < end && !outcome.cut_short {
         sim.run_until((sim.now() + LOOK).min(end));
         outcome.cut_short = sim.stats().events >= size.most_events;
     }
-    outcome.events = sim.stats().events;
+    (outcome.events, outcome.lasted) = (sim.stats().events, sim.now().since(at));
     judge(&sim, at, &faulty, &mut outcome);
     sim.heal(true);
     let healed = sim.now();
