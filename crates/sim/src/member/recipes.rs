@@ -265,8 +265,8 @@ pub fn carry_out_on<E: Engine + Send + 'static>(
     let setup = Setup { nodes: size.nodes, seed: size.seed, network, ..Setup::default() };
     let options = Options { profile: size.profile.clone(), by_reference: true, ..Options::default() };
     let (mut sim, telling) = build(&setup, &options).expect("the network makes sense");
-    let mut outcome = Outcome::default();
-    outcome.booted = boot(&mut sim, size.nodes as usize, Duration::from_millis(20), BOOT).took;
+    let booted = boot(&mut sim, size.nodes as usize, Duration::from_millis(20), BOOT).took;
+    let mut outcome = Outcome { booted, ..Outcome::default() };
     if outcome.booted.is_none() {
         return outcome;
     }
