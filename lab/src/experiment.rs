@@ -49,6 +49,7 @@ pub(crate) const ALL: &[&dyn Experiment] = &[
     &zone::million::ZoneMillion,
     &zone::recipes::ZoneRecipes,
     &zone::recipes::ZoneLifeguard,
+    &zone::recipes::ZoneLifeguardGrid,
 ];
 
 /// The experiment of that name.
@@ -73,6 +74,8 @@ pub(crate) struct Options {
     pub(crate) max_rounds: usize,
     /// No round begins after this time.
     pub(crate) budget_s: f64,
+    /// Seeds of each simulated case whose bounds must hold, in the place of those that an experiment has.
+    pub(crate) seeds: Option<u64>,
 }
 
 /// One run of one experiment.
@@ -90,7 +93,7 @@ impl Run {
         let report = Report::new(experiment.name());
         let mut run = Self { options, report, progress: std::io::stderr().is_terminal() };
         if cfg!(debug_assertions) {
-            run.note("built without optimisation: the figures mean little, build with --release");
+            run.note("built with debug assertions, for tests: the figures mean little, build with --release");
         }
         run.report.noise.before = run.probe("before")?;
         experiment.run(&mut run)?;
@@ -121,6 +124,11 @@ impl Run {
             // A lost line of progress is no reason to stop.
             let _ = std::io::stderr().flush();
         }
+    }
+
+    /// Seeds of each case: what was asked for, or else few at a first look, and `full` otherwise.
+    pub(crate) fn seeds(&self, quick: u64, full: u64) -> u64 {
+        self.options.seeds.unwrap_or(if self.options.quick { quick } else { full })
     }
 
     /// A run outside of any experiment.

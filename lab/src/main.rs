@@ -9,6 +9,7 @@ mod error;
 mod experiment;
 mod link;
 mod noise;
+mod parallel;
 mod plot;
 mod report;
 mod sim_speed;
@@ -63,6 +64,9 @@ enum Command {
         /// Begins no round after so many seconds
         #[arg(long, value_name = "SECONDS", default_value_t = 180.0)]
         budget: f64,
+        /// Seeds of each simulated case whose bounds must hold
+        #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+        seeds: Option<u64>,
     },
     /// Plays a part of an experiment, for its parent
     #[command(hide = true)]
@@ -111,9 +115,9 @@ fn obey(command: Command) -> Result<bool, Error> {
             print(&lines.collect::<String>())?;
             Ok(true)
         }
-        Command::Run { name, output, plot, quick, width, rounds, budget } => {
+        Command::Run { name, output, plot, quick, width, rounds, budget, seeds } => {
             let experiment = experiment::find(&name)?;
-            let options = Options { quick, width: width / 100.0, max_rounds: rounds.into(), budget_s: budget };
+            let options = Options { quick, width: width / 100.0, max_rounds: rounds.into(), budget_s: budget, seeds };
             let report = Run::of(experiment, options)?;
             print(&match output {
                 Output::Table => report.table(),

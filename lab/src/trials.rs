@@ -126,7 +126,7 @@ mod tests {
     use crate::experiment::Options;
 
     fn run(max_rounds: usize) -> Run {
-        Run::for_test(Options { quick: false, width: 0.03, max_rounds, budget_s: 10.0 })
+        Run::for_test(Options { quick: false, width: 0.03, max_rounds, budget_s: 10.0, seeds: None })
     }
 
     #[test]

@@ -22,9 +22,22 @@ fn ls_names_each_experiment_on_a_line() {
     assert_eq!(ls.status.code(), Some(0));
     let text = String::from_utf8(ls.stdout).unwrap();
     let names: Vec<_> = text.lines().filter_map(|line| line.split_whitespace().next()).collect();
-    for name in ["link-latency", "link-throughput", "link-faults", "sim-speed", "zone-boot", "zone-million"] {
-        assert_eq!(names.iter().filter(|n| **n == name).count(), 1, "{name} in {names:?}");
-    }
+    let all = [
+        "link-latency",
+        "link-throughput",
+        "link-faults",
+        "timer-resolution",
+        "sim-speed",
+        "zone-boot",
+        "zone-churn",
+        "zone-attributes",
+        "zone-hierarchy",
+        "zone-million",
+        "zone-recipes",
+        "zone-lifeguard",
+        "zone-lifeguard-grid",
+    ];
+    assert_eq!(names, all);
     assert!(text.lines().all(|line| line.split_whitespace().count() > 1), "each says what it is about: {text}");
 }
 

@@ -1,5 +1,6 @@
-//! The robustness recipes at full size: `recipes NAME FIRST COUNT [paper]`, with NAME one of r2 r2hosts r3 r4out r4in r5
-//! r5many lifeguard grid. Prints a line for each seed that is not clean, and a summary.
+//! The robustness recipes at full size: `recipes NAME FIRST COUNT [paper] [short]`, with NAME one of r2 r2hosts r3 r4out
+//! r4in r5 r5many lifeguard grid, or a cell of the grid, as `"32 × 128 ms / 1 ms"`. Prints a line for each seed that is not
+//! clean, and a summary.
 
 use phalanx_core::Duration;
 use phalanx_protocol::zone::Config;
@@ -10,18 +11,20 @@ fn main() {
     let name = args.get(1).map_or("r2", String::as_str);
     let number = |i: usize, default| args.get(i).and_then(|a| a.parse().ok()).unwrap_or(default);
     let (first, count): (u64, u64) = (number(2, 0), number(3, 10));
-    let paper = args.get(4).is_some_and(|a| a == "paper");
+    let asked = |word: &str| args.iter().skip(4).any(|a| a == word);
+    let (paper, short) = (asked("paper"), asked("short"));
     let profile = || if paper { Config::paper() } else { Config::lan() };
     let runs: Vec<Published> = match name {
         "lifeguard" => lifeguard(false),
         "grid" => lifeguard(true),
-        _ => rapid().into_iter().filter(|p| p.name == name).collect(),
+        _ => rapid(short).into_iter().chain(lifeguard(true)).filter(|p| p.name == name).collect(),
     };
     for Published { name, recipe, nodes, lasting } in runs {
         let (mut fp, mut healthy, mut removed, mut flaps, mut views, mut unhealed) = (0, 0, 0, 0, 0, 0);
         let (mut last, mut healed) = (Duration::ZERO, Duration::ZERO);
         for seed in first..first + count {
-            let outcome = carry_out(recipe, &Size { nodes, seed, profile: profile(), lasting });
+            let size = Size { nodes, seed, profile: profile(), lasting, most_events: u64::MAX };
+            let outcome = carry_out(recipe, &size);
             if !outcome.is_clean() {
                 println!("seed {seed}: {outcome:?}");
             }

@@ -277,7 +277,8 @@ mod tests {
     }
 
     fn checked(series: &[Series]) -> Vec<Check> {
-        let options = crate::experiment::Options { quick: true, width: 0.03, max_rounds: 1, budget_s: 1.0 };
+        let options =
+            crate::experiment::Options { quick: true, width: 0.03, max_rounds: 1, budget_s: 1.0, seeds: None };
         let mut run = Run::for_test(options);
         checks(&mut run, series);
         run.checks().to_vec()

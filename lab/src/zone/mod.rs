@@ -88,19 +88,24 @@ impl Candidate {
     /// A cluster, booted and at rest.
     pub(crate) fn boot(&self, nodes: u32, seed: u64) -> Result<Box<dyn Booted>, Error> {
         let (setup, options) = self.cluster_of(nodes, seed);
-        let paper = self.profile == "paper";
         Ok(match self.runs {
             Runs::Zone => Box::new(self.boot_zone(nodes, seed)?),
             Runs::AllToAll => {
-                let group = Some(Group { number: 1, ttl: 1 });
-                let config = if paper { AllToAllConfig::paper(group) } else { AllToAllConfig::lan(group) };
-                Box::new(booted(member::build_all_to_all(&setup, &options, config), nodes, self)?)
+                Box::new(booted(member::build_all_to_all(&setup, &options, self.all_to_all()), nodes, self)?)
             }
-            Runs::Gossip => {
-                let config = if paper { GossipConfig::paper() } else { GossipConfig::lan() };
-                Box::new(booted(member::build_gossip(&setup, &options, config), nodes, self)?)
-            }
+            Runs::Gossip => Box::new(booted(member::build_gossip(&setup, &options, self.gossip()), nodes, self)?),
         })
+    }
+
+    /// BL-1: a baseline's parameters.
+    pub(crate) fn all_to_all(&self) -> AllToAllConfig {
+        let group = Some(Group { number: 1, ttl: 1 });
+        if self.profile == "paper" { AllToAllConfig::paper(group) } else { AllToAllConfig::lan(group) }
+    }
+
+    /// BL-1: a baseline's parameters.
+    pub(crate) fn gossip(&self) -> GossipConfig {
+        if self.profile == "paper" { GossipConfig::paper() } else { GossipConfig::lan() }
     }
 
     /// A zone, booted and at rest.
@@ -184,6 +189,8 @@ pub(crate) struct Known {
     pub(crate) hpm_ms: Option<f64>,
     /// Members that left though nothing befell them, counted at each observer.
     pub(crate) false_positives: usize,
+    /// IP bytes that a node sent in a second, from what befell them until nobody waited any longer.
+    pub(crate) bytes_per_node_s: f64,
 }
 
 impl<E: Engine + Send> Booted for Cluster<E> {
@@ -192,14 +199,13 @@ impl<E: Engine + Send> Booted for Cluster<E> {
     }
 
     fn idle(&mut self) -> (f64, usize) {
-        let sent = |sim: &Sim<Member<E>>, nodes| (0..nodes).map(|n| sim.bytes(n).0).sum::<u64>();
-        let before = sent(&self.sim, self.nodes);
+        let before = self.sent();
         self.sim.keep_notes();
         self.telling.set(true);
         self.sim.run_for(self.idle);
         self.telling.set(false);
         let left = self.sim.notes().iter().filter(|n| matches!(n.2, Note::Left { .. })).count();
-        ((sent(&self.sim, self.nodes) - before) as f64 / self.idle.as_secs_f64() / f64::from(self.nodes), left)
+        (self.rate(before, self.idle), left)
     }
 
     fn suffer(&mut self, what: Befalls, simultaneous: u32) -> Known {
@@ -218,13 +224,14 @@ impl<E: Engine + Send> Booted for Cluster<E> {
         }
         self.sim.keep_notes();
         self.telling.set(true);
-        let at = self.sim.now();
+        let (at, before) = (self.sim.now(), self.sent());
         for &v in &victims {
             self.sim.fault(Fault::Node(v, if what == Befalls::Join { NodeFault::Restart } else { kind }));
         }
         self.sim.run_for(self.patience);
         self.telling.set(false);
-        self.known(at, what, &victims, monitor)
+        let bytes_per_node_s = self.rate(before, self.patience);
+        Known { bytes_per_node_s, ..self.known(at, what, &victims, monitor) }
     }
 
     fn agrees(&self) -> bool {
@@ -237,6 +244,16 @@ impl<E: Engine + Send> Booted for Cluster<E> {
 }
 
 impl<E: Engine + Send> Cluster<E> {
+    /// IP bytes that all nodes sent so far.
+    fn sent(&self) -> u64 {
+        (0..self.nodes).map(|n| self.sim.bytes(n).0).sum()
+    }
+
+    /// Of all that was sent since it was `before`, what one node sent in a second.
+    fn rate(&self, before: u64, during: Duration) -> f64 {
+        (self.sent() - before) as f64 / during.as_secs_f64() / f64::from(self.nodes)
+    }
+
     fn known(&self, at: Instant, what: Befalls, victims: &[u32], monitor: u32) -> Known {
         let mut known = Known::default();
         let mut counts = vec![0usize; self.nodes as usize];

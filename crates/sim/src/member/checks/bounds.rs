@@ -35,6 +35,16 @@ impl Bounds {
     }
 }
 
+/// ZN-2: H ∩ View = ∅, at each member.
+pub(super) fn apart(cluster: &Cluster<'_, Member<Zone>>, verdict: &mut Verdict) {
+    for (node, member) in cluster.processes() {
+        let zone = member.engine();
+        if let Some(slot) = zone.history().find(|&s| zone.version(s).is_some()) {
+            verdict.violation(node, format!("slot {} is in the view and in the history", slot.0));
+        }
+    }
+}
+
 impl Checker<Member<Zone>> for Bounds {
     fn name(&self) -> &'static str {
         "bounds"
@@ -51,12 +61,7 @@ impl Checker<Member<Zone>> for Bounds {
     }
 
     fn ended(&mut self, _: Instant, cluster: &Cluster<'_, Member<Zone>>, verdict: &mut Verdict) {
-        for (node, member) in cluster.processes() {
-            let zone = member.engine();
-            if let Some(slot) = zone.history().find(|&s| zone.version(s).is_some()) {
-                verdict.violation(node, format!("slot {} is in the view and in the history", slot.0));
-            }
-        }
+        apart(cluster, verdict);
     }
 }
 

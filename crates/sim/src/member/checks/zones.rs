@@ -1,6 +1,7 @@
 //! HI-1 to HI-3: after healing, each member sees exactly the live members of its zone, whichever zone it is in by then,
 //! and each supervisor's census counts them: nobody twice, nobody missing.
 
+use super::bounds::apart;
 use crate::check::{Checker, Cluster, Verdict};
 use crate::member::Member;
 use crate::node::State;
@@ -78,12 +79,7 @@ impl Checker<Member<Zone>> for Hierarchy {
     }
 
     fn ended(&mut self, _: Instant, cluster: &Cluster<'_, Member<Zone>>, verdict: &mut Verdict) {
-        for (node, member) in cluster.processes() {
-            let zone = member.engine();
-            if let Some(slot) = zone.history().find(|&s| zone.version(s).is_some()) {
-                verdict.violation(node, format!("slot {} is in the view and in the history", slot.0));
-            }
-        }
+        apart(cluster, verdict);
     }
 }
 
