@@ -38,8 +38,10 @@ const ROUND: Duration = Duration::from_secs(1);
 const REQUESTS: usize = 64;
 /// Members that are gone and still shown.
 const GONE_MAX: usize = 1024;
-/// After an orderly leave the loop runs on for so long at most, until all is delivered.
+/// After an orderly leave the loop runs on until all is delivered, for so long at most …
 const FAREWELL: Duration = Duration::from_secs(2);
+/// … and at least so long, so that all have heard it before our wires break: otherwise somebody might take us for dead.
+const LINGER: Duration = Duration::from_millis(100);
 
 /// Something to do in the loop.
 type Request = Box<dyn FnOnce(&mut Agent) + Send>;
@@ -56,6 +58,7 @@ pub struct Agent {
     gone: BTreeMap<String, Member>,
     /// The members changed since they were written down.
     unwritten: bool,
+    /// Since when.
     leaving: Option<Instant>,
 }
 
@@ -163,10 +166,16 @@ impl Agent {
                 self.write_members();
                 each_round(self);
             }
-            if self.leaving.is_some_and(|until| until <= now || self.driver.deadline() == Instant::NEVER) {
-                return Ok(());
+            let mut until = round_at;
+            if let Some(since) = self.leaving {
+                let delivered = self.driver.deadline() == Instant::NEVER;
+                let end = since + if delivered { LINGER } else { FAREWELL };
+                if end <= now {
+                    return Ok(());
+                }
+                until = until.min(end);
             }
-            self.driver.wait(round_at.min(self.leaving.unwrap_or(Instant::NEVER)));
+            self.driver.wait(until);
         }
     }
 
@@ -175,7 +184,7 @@ impl Agent {
         if self.leaving.is_none() {
             self.driver.act(|node, now, out| node.leave(now, code, out));
             self.write_members();
-            self.leaving = Some(self.driver.now() + FAREWELL);
+            self.leaving = Some(self.driver.now());
         }
     }
 
