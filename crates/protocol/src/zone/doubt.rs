@@ -164,7 +164,8 @@ impl Zone {
                 None if neighbour.linked || neighbour.ahead || neighbour.random => self.doubt(now, slot, false, out),
                 None => self.drop_neighbour(now, slot, out),
                 Some(doubt) => {
-                    let quick = doubt.tripped || doubt.refused > 1;
+                    // Of one that slept the wires were cut by those who took it for dead.
+                    let quick = (doubt.tripped || doubt.refused > 1) && !self.watch.is_strained();
                     let window = if quick { self.config.tripped } else { self.config.silent };
                     let window = window.max((neighbour.round_trip * 8).min(self.config.silent));
                     let (since, tries) = (doubt.since, doubt.tries);

@@ -72,6 +72,11 @@ impl Watch {
         self.relays.deadline().min(self.beat_at)
     }
 
+    /// Our driver was late lately.
+    pub(super) fn is_strained(&self) -> bool {
+        self.strain > 0
+    }
+
     /// Takes one of the letters that may be spent on those who are mistaken about us.
     pub(super) fn may_tell(&mut self) -> bool {
         let may = self.tells > 0;
