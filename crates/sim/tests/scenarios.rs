@@ -249,7 +249,7 @@ fn one_lost_packet_does_not_keep_a_member_out() {
 /// heard it well.
 #[test]
 fn zn_5_watchers_behind_one_cut_evict_nobody() {
-    [30_428, 30_823, 32_958, 43_058].into_iter().for_each(drawn_members_are_green);
+    [30_428, 30_823, 32_958, 43_058, 62_195].into_iter().for_each(drawn_members_are_green);
 }
 
 /// Two who had removed each other several times waited until they were well, and their probes met each other's questions in
@@ -257,6 +257,13 @@ fn zn_5_watchers_behind_one_cut_evict_nobody() {
 #[test]
 fn two_members_come_back_to_each_other() {
     [30_007, 31_861, 32_656, 32_802, 33_354, 34_886].into_iter().for_each(drawn_members_are_green);
+}
+
+/// ZN-5: newcomers heard of a member that was dead already, asked it to be a neighbour, and gave that up when the link did:
+/// none of them was ever sure that it was gone.
+#[test]
+fn zn_5_the_dead_of_whom_only_newcomers_know_are_found_out() {
+    drawn_members_are_green(61_537);
 }
 
 fn drawn_members_are_green(first: u64) {

@@ -36,23 +36,24 @@ impl Inquiry {
 }
 
 impl Zone {
-    /// Of a neighbour, or at it, too many of the last beats were lost, while our others are fine.
-    fn is_absent(&self, slot: Slot) -> bool {
-        let (mut absent, mut others, mut fine) = (false, 0, 0);
+    /// Of a neighbour, or at it, at least so many of the last beats were lost, while most of our others are fine: otherwise it
+    /// is rather we who hear badly. `None` when we do not watch it.
+    fn is_absent(&self, slot: Slot, lost: u32) -> Option<bool> {
+        let (mut absent, mut others, mut fine) = (None, 0, 0);
         for neighbour in self.neighbours.iter().filter(|n| n.linked && n.on_ring()) {
             if neighbour.slot == slot {
-                absent = neighbour.lost() >= LOST;
+                absent = Some(neighbour.lost() >= lost);
             } else {
                 others += 1;
                 fine += usize::from(neighbour.lost() <= FINE && neighbour.doubt.is_none());
             }
         }
-        absent && fine > 0 && fine * 2 > others
+        absent.map(|absent| absent && fine > 0 && fine * 2 > others)
     }
 
     /// A beat came of a neighbour: if too many did not, others are asked what they see of it.
     pub(super) fn look_for_the_absent(&mut self, now: Instant, slot: Slot, out: &mut impl Out) {
-        if self.watch.inquiry.is_some_and(|i| now < i.until) || !self.is_absent(slot) {
+        if self.watch.inquiry.is_some_and(|i| now < i.until) || self.is_absent(slot, LOST) != Some(true) {
             return;
         }
         let Some(of) = self.roster.card(slot).map(|c| c.identity) else { return };
@@ -71,9 +72,9 @@ impl Zone {
         }
     }
 
-    /// What our own beats say of a member: nothing when we do not watch it.
-    pub(super) fn seems_absent(&mut self, slot: Slot) -> Option<bool> {
-        self.neighbours.of(slot).filter(|n| n.linked && n.on_ring()).map(|n| n.lost() >= LOST / 2)
+    /// What our own beats say of a member that somebody else finds hardly there: nothing when we do not watch it.
+    pub(super) fn seems_absent(&self, slot: Slot) -> Option<bool> {
+        self.is_absent(slot, LOST / 2)
     }
 
     /// Somebody sees the same.
@@ -81,7 +82,7 @@ impl Zone {
         let Some(inquiry) = self.watch.inquiry.as_mut().filter(|i| i.slot == slot && now < i.until) else { return };
         inquiry.seconds += 1;
         let Inquiry { asked, seconds, .. } = *inquiry;
-        if seconds * 2 >= asked && seconds >= SECONDS.min(asked) && self.is_absent(slot) {
+        if seconds * 2 >= asked && seconds >= SECONDS.min(asked) && self.is_absent(slot, LOST) == Some(true) {
             self.watch.inquiry = None;
             self.suspect(now, slot, out);
         }

@@ -282,7 +282,9 @@ impl Zone {
             return;
         }
         let (slot, on_ring) = (neighbour.slot, neighbour.on_ring());
-        if on_ring || neighbour.linked {
+        // Whoever is asked to be a neighbour because others know nothing of it may be gone: that is to be found out.
+        let missing = self.config.probes && code == Code::Unreachable;
+        if on_ring || neighbour.linked || missing {
             self.doubt(now, slot, false, out);
         } else {
             self.drop_neighbour(now, slot, out);

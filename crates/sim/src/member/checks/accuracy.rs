@@ -119,7 +119,14 @@ impl<E: Engine + Send> Checker<Member<E>> for Accuracy {
             // A reset harms nobody: that is what confirmation is for.
             Fault::Node(_, NodeFault::Disk(_) | NodeFault::HealInjector | NodeFault::ResetStream(_))
             | Fault::ResetStream(..) => {}
-            Fault::Node(node, _) | Fault::Inject { node, .. } => _ = self.faulty.insert(*node),
+            Fault::Node(node, fault) => {
+                self.faulty.insert(*node);
+                if matches!(fault, NodeFault::CrashProcess | NodeFault::CrashHost) {
+                    self.started.remove(node);
+                    self.look_at_partitions();
+                }
+            }
+            Fault::Inject { node, .. } => _ = self.faulty.insert(*node),
             Fault::Partition(partition) => {
                 self.partitions.retain(|p| p.name() != partition.name());
                 self.partitions.push(partition.clone());
@@ -139,6 +146,8 @@ impl<E: Engine + Send> Checker<Member<E>> for Accuracy {
         }
         if matches!(note, Note::Leaving) {
             self.faulty.insert(observer);
+            self.started.remove(&observer);
+            self.look_at_partitions();
         }
         let Note::Left { node, version, why: Why::Failed } = *note else { return };
         if self.faulty.contains(&node) {
@@ -196,6 +205,11 @@ mod tests {
         apart.started.extend(0..8);
         befalls(&mut apart, &Fault::Partition(Partition::between("cut", [0, 1], [2, 3, 4, 5, 6, 7])));
         assert_eq!(evicts(&mut apart, 0, 1), 1, "a cut between zones is no excuse inside of one");
+        let mut small = Accuracy::new(4, true).all_started();
+        befalls(&mut small, &Fault::Partition(Partition::between("cut", [0], [1])));
+        assert_eq!(evicts(&mut small, 0, 1), 1);
+        befalls(&mut small, &Fault::crash(2));
+        assert_eq!(evicts(&mut small, 0, 1), 0, "the dead are no company");
         befalls(&mut checker, &Fault::Weather(Weather { loss: 0.2, ..Weather::default() }));
         assert_eq!(evicts(&mut checker, 3, 2), 0);
     }
