@@ -61,6 +61,9 @@ impl Zone {
         let there = |s: &Slot| view.contains(*s) && *s != me;
         let watchers = self.roster.behind(slot).filter(there).take(many);
         let mut asked: Vec<Slot> = watchers.chain(self.roster.before(slot).filter(there).take(many)).collect();
+        // On a small ring the same ones are on both sides.
+        asked.sort_unstable();
+        asked.dedup();
         for _ in 0..self.config.helpers {
             asked.extend(self.draw_among(|_, s| s != me && s != slot && !asked.contains(&s)));
         }
