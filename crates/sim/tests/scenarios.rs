@@ -224,6 +224,13 @@ fn at_2_a_restarted_neighbour_is_told_of_attributes() {
     drawn_members_are_green(7065);
 }
 
+/// AT-2: one side of a link lost its session while the other's first digest was under way, dropped that as a stranger's, and
+/// asked for the link anew; the other had never lost it and introduced itself no more.
+#[test]
+fn at_2_who_asks_for_a_link_anew_is_told_of_attributes_anew() {
+    drawn_members_are_green(72_617);
+}
+
 /// ZN-5: who was asked to probe a silent member was asked again while it still tried, took that for the same question,
 /// and so half of all questions stayed without answer: in small zones nobody was ever sure.
 #[test]

@@ -88,6 +88,8 @@ pub mod flag {
     pub const RING: u16 = 2;
     /// Connect: others have refused; take one more than you would. Guards: a report is wanted, be it empty.
     pub const URGENT: u16 = 4;
+    /// Connect: the sender has said nothing as a neighbour in this session, and may not have heard what was said to it as one.
+    pub const ANEW: u16 = 32;
     /// Report: all members, not what changed. Guards: such a report is wanted.
     pub const BASE: u16 = 8;
     /// Report: the sender is no delegate any more. Detailed: the zone is not known here.

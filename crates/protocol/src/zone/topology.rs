@@ -87,8 +87,8 @@ impl Zone {
         if !neighbour.linked {
             neighbour.since = now;
         }
-        neighbour.ours = true;
-        let connect = self.parcel(LetterKind::Connect, flags, false);
+        let anew = if std::mem::replace(&mut neighbour.ours, true) { 0 } else { flag::ANEW };
+        let connect = self.parcel(LetterKind::Connect, flags | anew, false);
         self.send(addr, connect, out);
     }
 
@@ -120,7 +120,8 @@ impl Zone {
         } else {
             neighbour.random = true;
         }
-        let new = !neighbour.linked;
+        // What we said to it as a neighbour it may have dropped, when it did not take us for one.
+        let new = !neighbour.linked || flags & flag::ANEW != 0;
         link(neighbour, now);
         neighbour.ours = true;
         let whole = !std::mem::replace(&mut neighbour.viewed, true) && !same;
