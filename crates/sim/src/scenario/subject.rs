@@ -97,12 +97,12 @@ impl Scenario {
             Membership::AllToAll(config) => {
                 let (mut sim, _) = member::build_all_to_all(setup, options, config)?;
                 let tally = checks::register_baseline(&mut sim, nodes, options);
-                self.outcome(|| self.run_members(members, sim, tally, |_, _| None, |_, _| ()))
+                self.outcome(|| self.run_members(members, sim, tally, |_, _| None, |_, _, _| ()))
             }
             Membership::Gossip(config) => {
                 let (mut sim, _) = member::build_gossip(setup, options, config)?;
                 let tally = checks::register_baseline(&mut sim, nodes, options);
-                self.outcome(|| self.run_members(members, sim, tally, |_, _| None, |_, _| ()))
+                self.outcome(|| self.run_members(members, sim, tally, |_, _| None, |_, _, _| ()))
             }
         })
     }
@@ -127,7 +127,7 @@ impl Scenario {
         mut sim: Sim<Member<E>>,
         tally: Arc<Tally>,
         look: impl Fn(Layout, Arc<Mutex<MembersTold>>) -> Option<Look<E>>,
-        rest: impl Fn(&mut Sim<Member<E>>, u32),
+        rest: impl Fn(&mut Sim<Member<E>>, u32, f64),
     ) -> (Report, Facts) {
         let nodes = self.setup.nodes;
         let layout = Layout::new(nodes, &members.options);
@@ -145,7 +145,7 @@ impl Scenario {
         runner.writer = None;
         let mut report = runner.sim.settle(self.phases.liveness);
         if report.is_green() {
-            rest(&mut runner.sim, nodes);
+            rest(&mut runner.sim, nodes, self.setup.network.loss);
             report = runner.sim.report();
         }
         let mut facts = runner.count(&report);
