@@ -3,6 +3,7 @@
 //! Fields are only added, never renamed; readers ignore those that they do not know.
 
 use serde::{Deserialize, Serialize};
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 
 /// Where each thing is.
@@ -13,6 +14,11 @@ pub mod path {
     pub const MEMBERS: &str = "/v1/members";
     /// [`Event`](super::Event)s, as server-sent events; `Last-Event-ID` resumes.
     pub const EVENTS: &str = "/v1/events";
+    /// [`Attributes`](super::Attributes) of all members; `/v1/attrs/KEY` is one of the node's own, to put and to delete.
+    pub const ATTRIBUTES: &str = "/v1/attrs";
+    /// A list of [`Service`](super::Service)s, `?find=EXPRESSION` for some of them; to put, one [`Offer`](super::Offer).
+    /// `/v1/services/NAME` and `/v1/services/NAME:PORT` are to delete.
+    pub const SERVICES: &str = "/v1/services";
     /// Leaves the cluster in an orderly way, and ends the daemon.
     pub const LEAVE: &str = "/v1/leave";
     /// Answers as long as the daemon runs.
@@ -151,6 +157,47 @@ pub enum What {
     },
     /// Events were lost to the reader: it was too slow, or the daemon restarted. Read the members anew.
     Gap,
+}
+
+/// What a member says of itself.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Attributes {
+    /// Whose.
+    pub name: String,
+    /// By key. What is no text has its odd bytes replaced.
+    pub attributes: BTreeMap<String, String>,
+}
+
+/// A service as its node offers it.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+pub struct Offer {
+    /// What it is called.
+    pub name: String,
+    /// Where it listens.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub port: Option<u16>,
+    /// The partitions that it serves, from first to last.
+    #[serde(skip_serializing_if = "Vec::is_empty", default)]
+    pub partitions: Vec<(u32, u32)>,
+    /// Its tags.
+    #[serde(skip_serializing_if = "BTreeSet::is_empty", default)]
+    pub tags: BTreeSet<String>,
+    /// Its parameters.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty", default)]
+    pub parameters: BTreeMap<String, String>,
+}
+
+/// A service that is there.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Service {
+    /// The node that offers it.
+    pub node: String,
+    /// Where to call it, when it has a port.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub addr: Option<SocketAddr>,
+    /// What it offers.
+    #[serde(flatten)]
+    pub offer: Offer,
 }
 
 /// Why a request was refused.

@@ -18,11 +18,11 @@ pub(crate) struct Common {
     socket: Option<PathBuf>,
     /// How to print
     #[arg(short, long, default_value = "table")]
-    output: Output,
+    pub(crate) output: Output,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
-enum Output {
+pub(crate) enum Output {
     /// For people
     Table,
     /// For programs
@@ -61,7 +61,7 @@ pub(crate) struct Leave {
 }
 
 impl Common {
-    fn client(&self) -> Client {
+    pub(crate) fn client(&self) -> Client {
         let socket = self.socket.clone().unwrap_or_else(|| {
             let usual = PathBuf::from(phalanx_client::DEFAULT_SOCKET);
             if usual.exists() { usual } else { crate::dev::first_socket().unwrap_or(usual) }
@@ -85,7 +85,7 @@ pub(crate) fn failed(error: &Error) -> ExitCode {
     }
 }
 
-fn told<T>(result: Result<T, Error>, tell: impl FnOnce(T)) -> ExitCode {
+pub(crate) fn told<T>(result: Result<T, Error>, tell: impl FnOnce(T)) -> ExitCode {
     match result {
         Ok(value) => {
             tell(value);
@@ -96,7 +96,7 @@ fn told<T>(result: Result<T, Error>, tell: impl FnOnce(T)) -> ExitCode {
 }
 
 /// JSON on one line, or nothing when nobody reads.
-fn print_json(value: &impl serde::Serialize) {
+pub(crate) fn print_json(value: &impl serde::Serialize) {
     let mut out = std::io::stdout().lock();
     let _ = serde_json::to_writer(&mut out, value);
     let _ = writeln!(out);
@@ -110,18 +110,24 @@ pub(crate) fn members(args: &Members) -> ExitCode {
 }
 
 fn print_members(members: &[Member]) {
-    let mut rows = vec![["NAME".to_owned(), "ADDRESS".into(), "STATE".into(), "ZONE".into(), "INCARNATION".into()]];
-    rows.extend(members.iter().map(|m| {
+    let rows = members.iter().map(|m| {
         let name = if m.me { format!("{} *", m.name) } else { m.name.clone() };
         let zone = m.zone.clone().unwrap_or_else(|| "-".to_owned());
         [name, m.addr.to_string(), m.state.name().to_owned(), zone, format!("{}.{}", m.incarnation, m.minor)]
-    }));
+    });
+    print_table(["NAME", "ADDRESS", "STATE", "ZONE", "INCARNATION"], rows);
+}
+
+/// Columns as wide as they must be.
+pub(crate) fn print_table<const N: usize>(head: [&str; N], rows: impl Iterator<Item = [String; N]>) {
+    let rows: Vec<[String; N]> = std::iter::once(head.map(str::to_owned)).chain(rows).collect();
     let width = |column: usize| rows.iter().map(|r| r[column].chars().count()).max().unwrap_or(0);
-    let widths: [usize; 5] = std::array::from_fn(width);
+    let widths: [usize; N] = std::array::from_fn(width);
     let mut out = std::io::stdout().lock();
     for row in &rows {
         let cells = row.iter().zip(widths).map(|(cell, width)| format!("{cell:width$}"));
         let line = cells.collect::<Vec<_>>().join("  ");
+        // Nobody reads any more: that is no error.
         let _ = writeln!(out, "{}", line.trim_end());
     }
 }

@@ -1,11 +1,12 @@
 //! The `phalanx` command: one file for each subcommand.
 //!
-//! Data goes to stdout, messages to stderr. Exit codes: 0 good, 1 an error or a check that does not hold, 64 usage, 69 no
-//! daemon answers.
+//! Data goes to stdout, messages to stderr. Exit codes: 0 good, 1 an error or a check that does not hold, 2 nothing
+//! found, 64 usage, 69 no daemon answers.
 
 mod agent;
 mod ask;
 mod dev;
+mod directory;
 mod lab;
 mod sim;
 
@@ -28,8 +29,11 @@ struct Args {
 #[derive(Subcommand)]
 enum Command {
     Agent(agent::Args),
+    Config(agent::ConfigArgs),
     Members(ask::Members),
     Status(ask::StatusArgs),
+    Attr(directory::Attr),
+    Service(directory::ServiceArgs),
     Events(ask::Events),
     Leave(ask::Leave),
     Dev(dev::Args),
@@ -50,8 +54,11 @@ fn main() -> ExitCode {
     };
     let done = match args.command {
         Command::Agent(args) => agent::run(&args),
+        Command::Config(args) => agent::config(&args),
         Command::Members(args) => Ok(ask::members(&args)),
         Command::Status(args) => Ok(ask::status(&args)),
+        Command::Attr(args) => Ok(directory::attr(&args)),
+        Command::Service(args) => Ok(directory::service(&args)),
         Command::Events(args) => Ok(ask::events(&args)),
         Command::Leave(args) => Ok(ask::leave(&args)),
         Command::Dev(args) => dev::run(&args),

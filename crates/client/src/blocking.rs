@@ -1,7 +1,7 @@
 //! The same for programs without a runtime: each call waits for its answer.
 
 use crate::Error;
-use phalanx_api::{Event, Member, Status};
+use phalanx_api::{Attributes, Event, Member, Offer, Service, Status};
 use std::path::Path;
 use tokio::runtime::{Builder, Runtime};
 
@@ -49,6 +49,46 @@ impl Client {
     /// See [`Error`].
     pub fn members(&self) -> Result<Vec<Member>, Error> {
         self.runtime.block_on(self.client.members())
+    }
+
+    /// What members say of themselves, by name.
+    ///
+    /// # Errors
+    /// See [`Error`].
+    pub fn attributes(&self) -> Result<Vec<Attributes>, Error> {
+        self.runtime.block_on(self.client.attributes())
+    }
+
+    /// Writes one of the node's own attributes; without a value it is removed.
+    ///
+    /// # Errors
+    /// See [`Error`].
+    pub fn set_attribute(&self, key: &str, value: Option<&str>) -> Result<(), Error> {
+        self.runtime.block_on(self.client.set_attribute(key, value))
+    }
+
+    /// Services that are there: those that an expression asks for, or all.
+    ///
+    /// # Errors
+    /// See [`Error`].
+    pub fn services(&self, find: Option<&str>) -> Result<Vec<Service>, Error> {
+        self.runtime.block_on(self.client.services(find))
+    }
+
+    /// The node offers a service, or changes what it says of it.
+    ///
+    /// # Errors
+    /// See [`Error`].
+    pub fn offer(&self, offer: &Offer) -> Result<(), Error> {
+        self.runtime.block_on(self.client.offer(offer))
+    }
+
+    /// The node offers a service no more.
+    ///
+    /// # Errors
+    /// See [`Error`].
+    pub fn withdraw(&self, name: &str, port: Option<u16>) -> Result<(), Error> {
+        self.runtime.block_on(self.client.withdraw(name, port))
     }
 
     /// The node leaves the cluster in an orderly way, and its daemon ends.

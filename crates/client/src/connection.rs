@@ -1,7 +1,7 @@
 //! One connection to a daemon: HTTP/1.1 over its Unix socket.
 
 use crate::Error;
-use http_body_util::{BodyExt, Empty};
+use http_body_util::{BodyExt, Full};
 use hyper::body::{Bytes, Incoming};
 use hyper::client::conn::http1::{SendRequest, handshake};
 use hyper::{Method, Request, Response};
@@ -15,7 +15,7 @@ use tokio::net::UnixStream;
 const ANSWER_MAX: usize = 64 << 20;
 
 pub(crate) struct Connection {
-    sender: SendRequest<Empty<Bytes>>,
+    sender: SendRequest<Full<Bytes>>,
 }
 
 impl Connection {
@@ -30,13 +30,14 @@ impl Connection {
     }
 
     pub(crate) async fn get<A: DeserializeOwned>(self, path: &str) -> Result<A, Error> {
-        let answer = self.ask(Method::GET, path, None).await?;
+        let answer = self.ask(Method::GET, path, Bytes::new(), None).await?;
         let bytes = read(answer).await?;
         serde_json::from_slice(&bytes).map_err(|e| Error::Answer(e.to_string()))
     }
 
-    pub(crate) async fn post(self, path: &str) -> Result<(), Error> {
-        self.ask(Method::POST, path, None).await.map(drop)
+    /// Asks for something to be done.
+    pub(crate) async fn act(self, method: Method, path: &str, body: impl Into<Bytes>) -> Result<(), Error> {
+        self.ask(method, path, body.into(), None).await.map(drop)
     }
 
     /// Sends a request; an answer that is no success becomes an error.
@@ -44,13 +45,17 @@ impl Connection {
         mut self,
         method: Method,
         path: &str,
+        body: Bytes,
         last_event: Option<u64>,
     ) -> Result<Response<Incoming>, Error> {
         let mut request = Request::builder().method(method).uri(path).header("host", "phalanx");
         if let Some(id) = last_event {
             request = request.header("last-event-id", id);
         }
-        let request = request.body(Empty::new()).map_err(|e| Error::Answer(e.to_string()))?;
+        if body.first() == Some(&b'{') {
+            request = request.header("content-type", "application/json");
+        }
+        let request = request.body(Full::new(body)).map_err(|e| Error::Answer(e.to_string()))?;
         let answer = self.sender.send_request(request).await.map_err(|e| Error::Answer(e.to_string()))?;
         let status = answer.status();
         if status.is_success() {

@@ -3,7 +3,7 @@
 use crate::{Client, Error};
 use http_body_util::BodyExt;
 use hyper::Method;
-use hyper::body::Incoming;
+use hyper::body::{Bytes, Incoming};
 use phalanx_api::{Event, path};
 use std::time::Duration;
 
@@ -56,7 +56,7 @@ impl Events {
 
     async fn reconnect(&mut self) -> Result<(), Error> {
         let opened = match self.client.connect().await {
-            Ok(connection) => connection.ask(Method::GET, path::EVENTS, self.after).await,
+            Ok(connection) => connection.ask(Method::GET, path::EVENTS, Bytes::new(), self.after).await,
             Err(e) => Err(e),
         };
         match opened {

@@ -20,7 +20,9 @@ pub use events::Events;
 pub use phalanx_api as api;
 
 use connection::Connection;
-use phalanx_api::{Member, Status, path};
+use hyper::Method;
+use phalanx_api::{Attributes, Member, Offer, Service, Status, path};
+use std::fmt::Write;
 use std::io;
 use std::path::{Path, PathBuf};
 
@@ -88,6 +90,55 @@ impl Client {
         self.connect().await?.get(path::MEMBERS).await
     }
 
+    /// What members say of themselves, by name.
+    ///
+    /// # Errors
+    /// See [`Error`].
+    pub async fn attributes(&self) -> Result<Vec<Attributes>, Error> {
+        self.connect().await?.get(path::ATTRIBUTES).await
+    }
+
+    /// Writes one of the node's own attributes; without a value it is removed.
+    ///
+    /// # Errors
+    /// See [`Error`].
+    pub async fn set_attribute(&self, key: &str, value: Option<&str>) -> Result<(), Error> {
+        let path = format!("{}/{}", path::ATTRIBUTES, escaped(key));
+        let method = if value.is_some() { Method::PUT } else { Method::DELETE };
+        self.connect().await?.act(method, &path, value.unwrap_or_default().to_owned()).await
+    }
+
+    /// Services that are there: those that an expression asks for, or all.
+    ///
+    /// # Errors
+    /// See [`Error`].
+    pub async fn services(&self, find: Option<&str>) -> Result<Vec<Service>, Error> {
+        let path = match find {
+            Some(expression) => format!("{}?find={}", path::SERVICES, escaped(expression)),
+            None => path::SERVICES.to_owned(),
+        };
+        self.connect().await?.get(&path).await
+    }
+
+    /// The node offers a service, or changes what it says of it.
+    ///
+    /// # Errors
+    /// See [`Error`].
+    pub async fn offer(&self, offer: &Offer) -> Result<(), Error> {
+        let body = serde_json::to_string(offer).map_err(|e| Error::Answer(e.to_string()))?;
+        self.connect().await?.act(Method::PUT, path::SERVICES, body).await
+    }
+
+    /// The node offers a service no more.
+    ///
+    /// # Errors
+    /// See [`Error`].
+    pub async fn withdraw(&self, name: &str, port: Option<u16>) -> Result<(), Error> {
+        let port = port.map_or_else(String::new, |port| format!(":{port}"));
+        let path = format!("{}/{}{port}", path::SERVICES, escaped(name));
+        self.connect().await?.act(Method::DELETE, &path, "").await
+    }
+
     /// What happens from now on, or since event `after`.
     #[must_use]
     pub fn events(&self, after: Option<u64>) -> Events {
@@ -99,10 +150,21 @@ impl Client {
     /// # Errors
     /// See [`Error`].
     pub async fn leave(&self) -> Result<(), Error> {
-        self.connect().await?.post(path::LEAVE).await
+        self.connect().await?.act(Method::POST, path::LEAVE, "").await
     }
 
     async fn connect(&self) -> Result<Connection, Error> {
         Connection::open(&self.socket).await
     }
+}
+
+/// A text as a part of a path.
+fn escaped(text: &str) -> String {
+    text.bytes().fold(String::with_capacity(text.len()), |mut path, byte| {
+        match byte {
+            b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'.' | b'_' | b'~' => path.push(byte.into()),
+            _ => _ = write!(path, "%{byte:02X}"),
+        }
+        path
+    })
 }

@@ -5,6 +5,7 @@
 
 pub mod agent;
 pub mod clock;
+pub mod config;
 #[cfg(any(test, feature = "conformance"))]
 pub mod conformance;
 pub mod control;
@@ -12,6 +13,7 @@ pub mod driver;
 pub mod host;
 mod outbox;
 pub mod platform;
+pub mod seeds;
 pub mod store;
 pub mod wires;
 

@@ -11,7 +11,7 @@
 //! | `incarnation` | the last one that was used |
 //! | `members` | addresses of members that were there lately |
 
-use phalanx_protocol::link::seal::{KeyRing, RING_MAX};
+use phalanx_protocol::link::seal::{KeyRing, RING_MAX, cluster_key};
 use std::fmt::Write as _;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write as _};
@@ -144,7 +144,7 @@ impl Store {
         let Some(text) = self.read("keys")? else { return Ok(None) };
         let keys: Option<Vec<Key>> = text.lines().map(parse_key).collect();
         match keys {
-            Some(keys) if ring(&keys).is_some() => Ok(Some(keys)),
+            Some(keys) if ring(&keys, "").is_some() => Ok(Some(keys)),
             _ => Err(self.damaged("keys", "a line is not an id and a key, or an id is there twice")),
         }
     }
@@ -210,15 +210,15 @@ impl Store {
     }
 }
 
-/// The ring of these keys; `None` when there are none, too many, or two with one id.
+/// The ring of these keys in the cluster of this name; `None` when there are none, too many, or two with one id.
 #[must_use]
-pub fn ring(keys: &[Key]) -> Option<KeyRing> {
+pub fn ring(keys: &[Key], cluster: &str) -> Option<KeyRing> {
     let (first, rest) = keys.split_first()?;
     if rest.len() >= RING_MAX {
         return None;
     }
-    let mut ring = KeyRing::new(first.id, first.key);
-    rest.iter().try_for_each(|k| ring.add(k.id, k.key)).ok()?;
+    let mut ring = KeyRing::new(first.id, cluster_key(&first.key, cluster));
+    rest.iter().try_for_each(|k| ring.add(k.id, cluster_key(&k.key, cluster))).ok()?;
     Some(ring)
 }
 

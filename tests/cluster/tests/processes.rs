@@ -62,6 +62,16 @@ fn a_daemon_with_another_key_stays_alone() {
     assert!((0..3).all(|n| cluster.node(n).sees("n3").is_none()));
 }
 
+/// The same key, another cluster.
+#[test]
+fn a_daemon_of_another_cluster_stays_alone() {
+    let mut cluster = Cluster::start(2);
+    let stranger = cluster.add(&["--cluster", "other"]);
+    std::thread::sleep(Duration::from_millis(500));
+    assert_eq!(cluster.node(stranger).status().alive, 1);
+    assert!((0..2).all(|n| cluster.node(n).status().alive == 2));
+}
+
 /// flux-core#638, consul#1212: a daemon that gets no processor for a while takes nobody for dead, nor is it taken for dead.
 #[test]
 fn a_short_stop_costs_nobody_anything() {

@@ -7,14 +7,17 @@
 //!
 //! | file | idea |
 //! |---|---|
+//! | `directory` | attributes and services |
 //! | `settings` | what an agent starts with |
 //! | [`journal`] | what happened lately |
 //! | `words` | members and news in the API's words |
 
+mod directory;
 pub mod journal;
 mod settings;
 mod words;
 
+pub use directory::WriteError;
 pub use settings::{Settings, StartError};
 
 use crate::driver::News;
@@ -177,6 +180,12 @@ impl Agent {
             }
             self.driver.wait(until);
         }
+    }
+
+    /// Members may be at these places, too.
+    pub fn seek(&mut self, seeds: &[SocketAddr]) {
+        let seeds: Vec<Addr> = seeds.iter().copied().map(Addr::Ip).collect();
+        self.driver.act(|node, now, out| node.seek(now, &seeds, out));
     }
 
     /// Leaves the cluster in an orderly way: everybody hears it, then [`Agent::run`] ends.

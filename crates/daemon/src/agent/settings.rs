@@ -25,6 +25,8 @@ pub struct Settings {
     pub advertise: Option<SocketAddr>,
     /// The cluster's keys, the sealing one first.
     pub keys: Vec<Key>,
+    /// The cluster's name: who has the same keys and another name stays outside.
+    pub cluster: String,
     /// Where other members may be.
     pub seeds: Vec<SocketAddr>,
     /// How it watches and speaks.
@@ -84,7 +86,7 @@ impl Settings {
     /// Opens everything.
     pub(super) fn ground(self) -> Result<Ground, StartError> {
         let store = self.data.as_deref().map(Store::open).transpose()?;
-        let ring = Arc::new(store::ring(&self.keys).ok_or(StartError::Keys)?);
+        let ring = Arc::new(store::ring(&self.keys, &self.cluster).ok_or(StartError::Keys)?);
         let mut entropy = [0; 64];
         getrandom::fill(&mut entropy).map_err(StartError::Random)?;
         let (mut incarnation, mut seeds) = (1, self.seeds.clone());

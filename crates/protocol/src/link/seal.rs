@@ -174,6 +174,12 @@ impl KeyRing {
     }
 }
 
+/// The key of a cluster with this name: who has the same key and another name stays outside. Without a name, the key itself.
+#[must_use]
+pub fn cluster_key(key: &[u8; 32], cluster: &str) -> [u8; 32] {
+    if cluster.is_empty() { *key } else { AesKey::derive(key, b"phalanx cluster", &[cluster.as_bytes()]).bytes }
+}
+
 impl fmt::Debug for KeyRing {
     /// Ids only: keys do not belong into logs.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -377,6 +383,14 @@ mod tests {
             assert!(!ring.is_proved(1, b"another", &proof) && !ring.is_proved(2, b"challenge", &proof));
             assert!(!KeyRing::new(1, [8; 32]).is_proved(1, b"challenge", &proof));
         }
+    }
+
+    #[test]
+    fn clusters_of_one_key_are_apart_by_their_names() {
+        let key = [7; 32];
+        assert_eq!(cluster_key(&key, ""), key);
+        let keys = [cluster_key(&key, "a"), cluster_key(&key, "b"), key];
+        assert!(keys[0] != keys[1] && keys[1] != keys[2] && keys[0] != keys[2]);
     }
 
     #[test]

@@ -214,6 +214,8 @@ pub trait Engine: for<'a> Machine<Input<'a> = Input<'a>, Output<'a> = Output<'a>
     /// `InvalidArgs` when key or value are over their caps, `LocalResource` when there are too many. Nothing changed
     /// then.
     fn set(&mut self, now: Instant, key: &str, value: Option<&[u8]>) -> Result<(), Code>;
+    /// Members may be at these places, too: they are asked in time. Engines that look for nobody need not care.
+    fn seek(&mut self, _now: Instant, _seeds: &[Addr], _out: &mut impl Out) {}
     /// Takes another name: whoever was told that somebody else holds its own should.
     ///
     /// # Errors

@@ -198,7 +198,13 @@ impl<E: Engine> Node<E> {
         self.engine.as_ref().or(self.management.as_deref()).expect("each node has an engine")
     }
 
-    fn engine_mut(&mut self) -> (Plane, &mut E) {
+    /// The engine of [`Node::engine`], for what this interface does not know. What it decides at once is lost: for calls that
+    /// only change its state.
+    pub fn engine_mut(&mut self) -> &mut E {
+        self.own_engine().1
+    }
+
+    fn own_engine(&mut self) -> (Plane, &mut E) {
         match &mut self.engine {
             Some(engine) => (Plane::Base, engine),
             None => (Plane::Management, self.management.as_deref_mut().expect("each node has an engine")),
@@ -219,7 +225,7 @@ impl<E: Engine> Node<E> {
     /// # Errors
     /// As [`Engine::set`].
     pub fn set(&mut self, now: Instant, key: &str, value: Option<&[u8]>) -> Result<(), Code> {
-        self.engine_mut().1.set(now, key, value)
+        self.own_engine().1.set(now, key, value)
     }
 
     /// Takes another name in the node's zone.
@@ -227,7 +233,7 @@ impl<E: Engine> Node<E> {
     /// # Errors
     /// As [`Engine::rename`].
     pub fn rename(&mut self, now: Instant, name: &Name) -> Result<(), Code> {
-        self.engine_mut().1.rename(now, name)
+        self.own_engine().1.rename(now, name)
     }
 
     /// HI-1: moves to another zone while it runs: its members hear of a move, not of a failure. `seeds` are where members
@@ -241,6 +247,19 @@ impl<E: Engine> Node<E> {
         let moved = engine.relocate(now, zone, seeds, &mut route::EngineOut { plane: Plane::Base, errands, out })?;
         self.run_errands(now, out);
         Ok(moved)
+    }
+
+    /// Members may be at these places, too.
+    pub fn seek(&mut self, now: Instant, seeds: &[Addr], out: &mut impl Out) {
+        let Self { engine, management, errands, .. } = self;
+        match (engine, management) {
+            (Some(engine), _) => engine.seek(now, seeds, &mut route::EngineOut { plane: Plane::Base, errands, out }),
+            (None, Some(engine)) => {
+                engine.seek(now, seeds, &mut route::EngineOut { plane: Plane::Management, errands, out });
+            }
+            (None, None) => {}
+        }
+        self.run_errands(now, out);
     }
 
     /// Leaves the cluster in an orderly way.

@@ -441,6 +441,13 @@ impl Engine for Zone {
         self.move_to(now, zone, seeds, out)
     }
 
+    fn seek(&mut self, now: Instant, seeds: &[Addr], out: &mut impl Out) {
+        if !self.book.has_left() {
+            self.on_hints(now, seeds.to_vec(), false, out);
+            self.rearm();
+        }
+    }
+
     fn leave(&mut self, now: Instant, code: u8, out: &mut impl Out) {
         if self.book.has_left() {
             return;

@@ -1,0 +1,124 @@
+//! Attributes and services of an agent, in the API's words.
+
+use super::Agent;
+use phalanx_api::{Attributes, Offer, Service};
+use phalanx_core::Code;
+use phalanx_protocol::directory::{self, Directory, Query, RegisterError};
+use phalanx_protocol::member::{Engine, Name, NameError};
+use std::collections::BTreeMap;
+
+/// Keys that belong to us.
+const RESERVED: [&str; 3] = ["phalanx.", directory::PREFIX, "zone."];
+
+/// Why an attribute or a service was refused. What was there before still is.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum WriteError {
+    /// A key that services and we ourselves use.
+    #[error("`{0}` is reserved: choose a key that begins with none of phalanx., svc/ and zone.")]
+    Reserved(String),
+    /// Key or value are too long.
+    #[error("a key has 1 to {KEY} bytes and a value at most {VALUE}", KEY = phalanx_protocol::zone::attributes::KEY_MAX, VALUE = phalanx_protocol::zone::attributes::VALUE_MAX)]
+    Length,
+    /// There are too many.
+    #[error("the node's attributes are full: remove some")]
+    Full,
+    /// A service's name.
+    #[error("the service's name: {0}")]
+    Name(#[from] NameError),
+    /// A service.
+    #[error(transparent)]
+    Service(#[from] RegisterError),
+    /// The node has left.
+    #[error("the node has left the cluster")]
+    Left,
+}
+
+impl From<Code> for WriteError {
+    fn from(code: Code) -> Self {
+        match code {
+            Code::InvalidArgs => Self::Length,
+            Code::NotInitialized => Self::Left,
+            _ => Self::Full,
+        }
+    }
+}
+
+impl Agent {
+    /// Writes one of the node's own attributes, or removes it.
+    ///
+    /// # Errors
+    /// See [`WriteError`].
+    pub fn set_attribute(&mut self, key: &str, value: Option<&str>) -> Result<(), WriteError> {
+        if RESERVED.iter().any(|r| key.starts_with(r)) {
+            return Err(WriteError::Reserved(key.to_owned()));
+        }
+        Ok(self.driver.act(|node, now, _| node.set(now, key, value.map(str::as_bytes)))?)
+    }
+
+    /// What members say of themselves, by name; those who say nothing are left out. Services have their own list.
+    #[must_use]
+    pub fn attributes(&self) -> Vec<Attributes> {
+        let engine = self.engine();
+        let mut all: Vec<Attributes> = Vec::new();
+        for (slot, _) in engine.members() {
+            let said = engine.attributes(slot).filter(|(key, _)| !key.starts_with(directory::PREFIX));
+            let attributes: BTreeMap<String, String> =
+                said.map(|(key, value)| (key.to_owned(), String::from_utf8_lossy(value).into_owned())).collect();
+            if let Some(card) = engine.card(slot).filter(|_| !attributes.is_empty()) {
+                all.push(Attributes { name: card.name.as_str().to_owned(), attributes });
+            }
+        }
+        all.sort_by(|a, b| a.name.cmp(&b.name));
+        all
+    }
+
+    /// Offers a service, or changes what is said of it.
+    ///
+    /// # Errors
+    /// See [`WriteError`].
+    pub fn offer(&mut self, offer: &Offer) -> Result<(), WriteError> {
+        let mut service = directory::Service::new(Name::new(&offer.name)?);
+        service = offer.port.into_iter().fold(service, directory::Service::port);
+        service = offer.partitions.iter().fold(service, |s, &(first, last)| s.partitions(first, last));
+        service = offer.tags.iter().fold(service, |s, tag| s.tag(tag));
+        service = offer.parameters.iter().fold(service, |s, (key, value)| s.parameter(key, value));
+        Ok(self.driver.act(|node, now, _| directory::register(node.engine_mut(), now, &service))?)
+    }
+
+    /// Offers a service no more. False when it was not offered.
+    ///
+    /// # Errors
+    /// When the node has left.
+    pub fn withdraw(&mut self, name: &str, port: Option<u16>) -> Result<bool, WriteError> {
+        Ok(self.driver.act(|node, now, _| directory::deregister(node.engine_mut(), now, name, port))?)
+    }
+
+    /// Services that are there: those that a query asks for, or all.
+    #[must_use]
+    pub fn services(&self, query: Option<&Query>) -> Vec<Service> {
+        let engine = self.engine();
+        let zone = engine.name().map_or("", Name::as_str);
+        let directory = Directory::of(engine).in_zone(zone);
+        let found: Vec<_> = match query {
+            Some(query) => directory.find(query).collect(),
+            None => directory.services().collect(),
+        };
+        let mut services: Vec<Service> = found
+            .into_iter()
+            .map(|found| Service {
+                node: found.card.name.as_str().to_owned(),
+                addr: found.addr(),
+                offer: Offer {
+                    name: found.offer.name.to_owned(),
+                    port: found.offer.port,
+                    partitions: found.offer.partitions().collect(),
+                    tags: found.offer.tags().map(str::to_owned).collect(),
+                    parameters: found.offer.parameters().map(|(k, v)| (k.to_owned(), v.to_owned())).collect(),
+                },
+            })
+            .collect();
+        services.sort_by(|a, b| (&a.offer.name, &a.node, a.offer.port).cmp(&(&b.offer.name, &b.node, b.offer.port)));
+        services
+    }
+}
