@@ -44,7 +44,7 @@ const GONE_MAX: usize = 1024;
 /// After an orderly leave the loop runs on until all is delivered, for so long at most …
 const FAREWELL: Duration = Duration::from_secs(2);
 /// … and at least so long, so that all have heard it before our wires break: otherwise somebody might take us for dead.
-const LINGER: Duration = Duration::from_millis(100);
+const LINGER: Duration = Duration::from_millis(300);
 
 /// Something to do in the loop.
 type Request = Box<dyn FnOnce(&mut Agent) + Send>;

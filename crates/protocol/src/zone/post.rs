@@ -51,19 +51,34 @@ impl Zone {
         }
     }
 
-    /// A message came after we left.
+    /// A message came after we left: its sender does not know, or did not when it wrote.
     pub(super) fn on_late_message(&mut self, from: Peer, payload: Payload<'_>, out: &mut impl Out) {
-        match payload {
-            Payload::Bytes(bytes) => {
-                if let Ok(letter) = Letter::parse(bytes) {
+        let kind = match payload {
+            Payload::Bytes(bytes) => match Letter::parse(bytes) {
+                Ok(letter) => {
                     self.turn_away(from, Upward::Letter(&letter), out);
+                    letter.kind
                 }
-            }
-            Payload::Snapshot(snapshot) => {
-                if let Some(parcel) = snapshot.as_any().downcast_ref::<Parcel>() {
+                Err(_) => return,
+            },
+            Payload::Snapshot(snapshot) => match snapshot.as_any().downcast_ref::<Parcel>() {
+                Some(parcel) => {
                     self.turn_away(from, Upward::Parcel(parcel), out);
+                    parcel.kind
                 }
-            }
+                None => return,
+            },
+        };
+        // Neighbours have heard it; and a farewell is no reason for another.
+        let wants_us =
+            matches!(kind, LetterKind::Discover | LetterKind::Found | LetterKind::Connect | LetterKind::Accept);
+        if let Some(farewell) = self.book.departed(self.book.me, &self.roster).filter(|_| wants_us)
+            && self.watch.may_tell()
+        {
+            let mut letter = self.parcel(LetterKind::Update, 0, false);
+            letter.left.push(farewell);
+            self.send(from.addr, letter, out);
+            out.push(Output::Release { addr: from.addr });
         }
     }
 
