@@ -5,9 +5,11 @@
 
 mod agent;
 mod ask;
+mod demo;
 mod dev;
 mod directory;
 mod lab;
+mod local;
 mod sim;
 
 use clap::{Parser, Subcommand};
@@ -37,6 +39,7 @@ enum Command {
     Events(ask::Events),
     Leave(ask::Leave),
     Dev(dev::Args),
+    Demo(demo::Args),
     /// Experiments: figures of the papers, comparisons with peers, plots
     Lab(lab::Args),
     /// The simulator: runs a scenario, or a swarm of drawn ones, and says whether everything held
@@ -61,6 +64,7 @@ fn main() -> ExitCode {
         Command::Service(args) => Ok(directory::service(&args)),
         Command::Events(args) => Ok(ask::events(&args)),
         Command::Leave(args) => Ok(ask::leave(&args)),
+        Command::Demo(args) => demo::run(&args),
         Command::Dev(args) => dev::run(&args),
         Command::Lab(args) => lab::run(&args).map(|never| match never {}).map_err(|e| e.to_string()),
         Command::Sim(args) => sim::run(&args).map_err(|e| e.to_string()),

@@ -1,0 +1,157 @@
+//! A cluster of real daemons on this machine: one process each, everything in one directory.
+
+use phalanx_client::api::Status;
+use phalanx_client::blocking::Client;
+use phalanx_daemon::store::hex;
+use std::fs::{self, File};
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+/// How long a daemon may take to answer, and to end.
+const PATIENCE: Duration = Duration::from_secs(10);
+const LOOK: Duration = Duration::from_millis(10);
+
+/// The cluster in a directory.
+pub(crate) struct Local {
+    dir: PathBuf,
+}
+
+/// One of its nodes.
+pub(crate) struct Node {
+    dir: PathBuf,
+}
+
+impl Local {
+    /// The cluster that is, or will be, in this directory.
+    pub(crate) fn at(dir: PathBuf) -> Self {
+        Self { dir }
+    }
+
+    pub(crate) fn dir(&self) -> &Path {
+        &self.dir
+    }
+
+    pub(crate) fn exists(&self) -> bool {
+        self.dir.exists()
+    }
+
+    /// A node, by its number from 1.
+    pub(crate) fn node(&self, number: usize) -> Node {
+        Node { dir: self.dir.join(format!("n{number}")) }
+    }
+
+    /// Starts `nodes` daemons; says how long it took from the first start until all see all. What was started ends when it
+    /// fails.
+    pub(crate) fn up(&self, nodes: usize) -> Result<Duration, String> {
+        fs::create_dir_all(&self.dir).map_err(|e| format!("cannot create {}: {e}", self.dir.display()))?;
+        let took = self.start(nodes);
+        if took.is_err() {
+            let _ = self.down();
+        }
+        took
+    }
+
+    fn start(&self, nodes: usize) -> Result<Duration, String> {
+        let mut key = [0; 32];
+        getrandom::fill(&mut key).map_err(|e| format!("the system has no random numbers: {e}"))?;
+        let (key, began) = (hex(&key), Instant::now());
+        let first = self.node(1);
+        first.spawn("n1", &key, None)?;
+        let seed = first.answer()?.me.addr.to_string();
+        for n in 2..=nodes {
+            self.node(n).spawn(&format!("n{n}"), &key, Some(&seed))?;
+        }
+        for node in (1..=nodes).map(|n| self.node(n)) {
+            while node.answer()?.alive < nodes {
+                if began.elapsed() > PATIENCE * 3 {
+                    return Err(format!("{} does not see all others: look at its log", node.dir.display()));
+                }
+                std::thread::sleep(LOOK);
+            }
+        }
+        Ok(began.elapsed())
+    }
+
+    /// Ends all daemons and removes the directory; says how many ran.
+    pub(crate) fn down(&self) -> Result<usize, String> {
+        let Ok(nodes) = fs::read_dir(&self.dir) else {
+            return Err(format!("there is no cluster in {}: start one with `phalanx dev up 3`", self.dir.display()));
+        };
+        let nodes = nodes.filter_map(|n| Some(Node { dir: n.ok()?.path() }));
+        let running: Vec<(Node, i32)> =
+            nodes.filter_map(|n| Some((n.running()?, n)).map(|(pid, n)| (n, pid))).collect();
+        for (_, pid) in &running {
+            signal(*pid, nix::sys::signal::Signal::SIGTERM);
+        }
+        let began = Instant::now();
+        for (node, pid) in &running {
+            while node.running().is_some() {
+                if began.elapsed() > PATIENCE {
+                    signal(*pid, nix::sys::signal::Signal::SIGKILL);
+                }
+                std::thread::sleep(LOOK);
+            }
+        }
+        fs::remove_dir_all(&self.dir).map_err(|e| format!("cannot remove {}: {e}", self.dir.display()))?;
+        Ok(running.len())
+    }
+}
+
+impl Node {
+    /// Where its control API listens.
+    pub(crate) fn socket(&self) -> PathBuf {
+        self.dir.join("phalanx.sock")
+    }
+
+    /// Starts its daemon in the background.
+    fn spawn(&self, name: &str, key: &str, seed: Option<&str>) -> Result<(), String> {
+        let fail = |e: std::io::Error| format!("cannot start a daemon in {}: {e}", self.dir.display());
+        fs::create_dir_all(&self.dir).map_err(fail)?;
+        let log = File::create(self.dir.join("log")).map_err(fail)?;
+        let mut command = Command::new(std::env::current_exe().map_err(fail)?);
+        command.args(["agent", "--profile", "local", "--bind", "127.0.0.1:0", "--name", name]);
+        command.arg("--data-dir").arg(&self.dir).arg("--socket").arg(self.socket()).env("PHALANX_KEY", key);
+        command.args(seed.iter().flat_map(|seed| ["--join", seed]));
+        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(log);
+        // It outlives the terminal, and an interrupt there is not meant for it.
+        let child = command.process_group(0).spawn().map_err(fail)?;
+        fs::write(self.dir.join("pid"), format!("{}\n", child.id())).map_err(fail)
+    }
+
+    /// What its daemon says of itself, as soon as it does.
+    pub(crate) fn answer(&self) -> Result<Status, String> {
+        let (client, began) = (Client::new(self.socket()), Instant::now());
+        loop {
+            match client.status() {
+                Ok(status) => return Ok(status),
+                Err(e) if began.elapsed() > PATIENCE => {
+                    let log = fs::read_to_string(self.dir.join("log")).unwrap_or_default();
+                    return Err(format!("{e}; its log says: {}", log.trim()));
+                }
+                Err(_) => std::thread::sleep(LOOK),
+            }
+        }
+    }
+
+    /// Its process, when it runs: numbers are used again, so it must be one that works in this directory.
+    pub(crate) fn running(&self) -> Option<i32> {
+        let pid: i32 = fs::read_to_string(self.dir.join("pid")).ok()?.trim().parse().ok()?;
+        let command = fs::read(format!("/proc/{pid}/cmdline")).ok()?;
+        let mut arguments = command.split(|&b| b == 0);
+        arguments.any(|a| a == self.dir.as_os_str().as_encoded_bytes()).then_some(pid)
+    }
+
+    /// Kills its daemon: it can say nothing any more.
+    pub(crate) fn kill(&self) {
+        if let Some(pid) = self.running() {
+            signal(pid, nix::sys::signal::Signal::SIGKILL);
+        }
+    }
+}
+
+fn signal(pid: i32, signal: nix::sys::signal::Signal) {
+    // It may have ended just now.
+    let _ = nix::sys::signal::kill(nix::unistd::Pid::from_raw(pid), signal);
+}

@@ -1,0 +1,104 @@
+//! The commands that people type, at real daemons of this machine.
+
+use std::path::PathBuf;
+use std::process::{Command, Output};
+
+/// A directory for one test's cluster; whatever runs in it ends with the test.
+struct Place(PathBuf);
+
+impl Place {
+    fn new(name: &str) -> Self {
+        Self(std::env::temp_dir().join(format!("phalanx-cli-{name}-{}", std::process::id())))
+    }
+
+    fn run(&self, args: &[&str]) -> Output {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_phalanx"));
+        command.args(args).env("PHALANX_DEV_DIR", &self.0).env_remove("PHALANX_SOCKET");
+        command.output().expect("the command runs")
+    }
+
+    fn good(&self, args: &[&str]) -> String {
+        let output = self.run(args);
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(output.status.success(), "{args:?}: {said}");
+        String::from_utf8(output.stdout).expect("text")
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        if self.0.exists() {
+            self.run(&["dev", "down"]);
+        }
+    }
+}
+
+fn said(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
+#[test]
+fn the_demo_ends_well_and_says_what_happened() {
+    let text = Place::new("demo").good(&["demo", "--nodes", "5", "--kills", "2"]);
+    assert!(
+        text.contains("kill -9 n1 n3") && text.contains("to 3 of 3 after") && text.contains("3 of 5 stand"),
+        "{text}"
+    );
+    assert!(!text.contains("WRONG"), "{text}");
+}
+
+#[test]
+fn a_new_user_plays_with_a_cluster() {
+    let place = Place::new("dev");
+    assert!(place.good(&["dev", "up", "3"]).starts_with("3 nodes, all views full"));
+    let again = place.run(&["dev", "up", "3"]);
+    assert_eq!(again.status.code(), Some(1));
+    assert!(said(&again).contains("phalanx dev down"), "{}", said(&again));
+    let members = place.good(&["members"]);
+    assert_eq!(members.lines().filter(|l| l.contains(" alive ")).count(), 3, "{members}");
+    let json: serde_json::Value = serde_json::from_str(&place.good(&["members", "-o", "json"])).unwrap();
+    assert_eq!(json.as_array().unwrap().len(), 3);
+    assert!(place.good(&["status"]).contains("members     3"));
+    place.good(&["attr", "set", "rack", "r1"]);
+    assert!(place.good(&["attr", "get", "rack"]).contains("n1    rack  r1"));
+    assert_eq!(place.run(&["attr", "get", "colour"]).status.code(), Some(2), "nothing found");
+    place.good(&["service", "register", "web", "--port", "80", "--tag", "blue", "--param", "proto=h2"]);
+    assert!(place.good(&["service", "find", "tag == blue"]).contains("proto=h2"));
+    let wrong = place.run(&["service", "find", "tag =="]);
+    assert_eq!(wrong.status.code(), Some(1));
+    place.good(&["service", "rm", "web", "--port", "80"]);
+    assert_eq!(place.good(&["dev", "down"]), "3 nodes ended\n");
+    assert!(!place.0.exists());
+}
+
+#[test]
+fn without_a_daemon_commands_say_how_to_start_one() {
+    let place = Place::new("none");
+    let socket = place.0.join("nobody.sock");
+    let nobody = place.run(&["members", "--socket", socket.to_str().unwrap()]);
+    assert_eq!(nobody.status.code(), Some(69));
+    assert!(said(&nobody).contains("phalanx dev up 3"), "{}", said(&nobody));
+    assert_eq!(place.run(&["dev", "down"]).status.code(), Some(1));
+    assert_eq!(place.run(&["dev", "up", "0"]).status.code(), Some(64));
+    assert_eq!(place.run(&["demo", "--kills", "12"]).status.code(), Some(1));
+}
+
+#[test]
+fn a_configuration_says_where_each_value_comes_from_and_what_is_wrong() {
+    let place = Place::new("config");
+    std::fs::create_dir_all(&place.0).unwrap();
+    let (good, bad) = (place.0.join("good.toml"), place.0.join("bad.toml"));
+    std::fs::write(&good, "name = 'a'\nprofile = 'wan'\nkey = 'secret'\n").unwrap();
+    std::fs::write(&bad, "nmae = 'a'\n").unwrap();
+    let shown = place.good(&["config", "show", "--origin", "-c", good.to_str().unwrap(), "--profile", "local"]);
+    let line = |key: &str| shown.lines().find(|l| l.starts_with(key)).unwrap().to_owned();
+    assert!(line("profile").contains("local") && line("profile").ends_with("option --profile"), "{shown}");
+    assert!(line("name").ends_with("good.toml") && line("bind").ends_with("default"), "{shown}");
+    assert!(!shown.contains("secret"), "{shown}");
+    let wrong = place.run(&["agent", "-c", bad.to_str().unwrap()]);
+    assert_eq!(wrong.status.code(), Some(1));
+    assert!(said(&wrong).contains("did you mean `name`?"), "{}", said(&wrong));
+    let wrong = place.run(&["agent", "--key", "abc", "--data-dir", place.0.join("d").to_str().unwrap()]);
+    assert!(said(&wrong).contains("64 hexadecimal digits"), "{}", said(&wrong));
+    std::fs::remove_dir_all(&place.0).unwrap();
+}
