@@ -4,11 +4,22 @@
 //! touched, and `dev down` leaves nothing behind.
 
 use crate::local::Local;
+use nix::sys::resource::{Resource, getrlimit, setrlimit};
+use phalanx_daemon::fleet::Fleet;
+use phalanx_protocol::zone::Config;
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::time::{Duration, Instant};
 
 /// Daemons on one machine: beyond, each of them is a process too many.
 const NODES_MAX: usize = 512;
+/// Nodes in one process.
+const FLEET_MAX: i64 = 8192;
+/// Descriptors for each node in one process: its socket, its bell, and both ends of its tripwires.
+const DESCRIPTORS: usize = 12;
+/// How long a fleet may take for anything.
+const PATIENCE: Duration = Duration::from_secs(120);
+const LOOK: Duration = Duration::from_millis(2);
 
 /// A cluster of real daemons on this machine
 #[derive(clap::Args)]
@@ -22,8 +33,14 @@ enum Dev {
     /// Starts N daemons that know each other
     Up {
         /// How many
-        #[arg(value_parser = clap::value_parser!(u16).range(1..=NODES_MAX as i64))]
+        #[arg(value_parser = clap::value_parser!(u16).range(1..=FLEET_MAX))]
         nodes: u16,
+        /// All in this process, each with its own sockets; it runs until it is interrupted
+        #[arg(long)]
+        in_process: bool,
+        /// With --in-process: kill so many at once, say what the others saw, and end
+        #[arg(long, requires = "in_process", value_name = "K")]
+        kill: Option<u16>,
     },
     /// Ends them
     Down,
@@ -32,7 +49,11 @@ enum Dev {
 pub(crate) fn run(args: &Args) -> Result<ExitCode, String> {
     let cluster = Local::at(directory());
     match args.command {
-        Dev::Up { nodes } => up(&cluster, nodes.into()),
+        Dev::Up { nodes, in_process: true, kill } => fleet(nodes.into(), kill.map(usize::from)),
+        Dev::Up { nodes, .. } if usize::from(nodes) > NODES_MAX => {
+            Err(format!("{nodes} processes are too many for one machine: at most {NODES_MAX}, or use --in-process"))
+        }
+        Dev::Up { nodes, .. } => up(&cluster, nodes.into()),
         Dev::Down => {
             println!("{} nodes ended", cluster.down()?);
             Ok(ExitCode::SUCCESS)
@@ -62,4 +83,66 @@ fn up(cluster: &Local, nodes: usize) -> Result<ExitCode, String> {
     println!("{nodes} nodes, all views full after {:.2} s", took.as_secs_f64());
     println!("look at them with `phalanx members`, end them with `phalanx dev down`; logs are in {dir}");
     Ok(ExitCode::SUCCESS)
+}
+
+/// A whole cluster in this process.
+fn fleet(nodes: usize, kill: Option<usize>) -> Result<ExitCode, String> {
+    if kill.is_some_and(|k| k == 0 || k >= nodes) {
+        return Err(format!("--kill: of {nodes} nodes 1 to {} can be killed", nodes.saturating_sub(1)));
+    }
+    allow_descriptors(nodes * DESCRIPTORS)?;
+    let threads = std::thread::available_parallelism().map_or(1, usize::from);
+    let began = Instant::now();
+    let fleet = Fleet::start(nodes, threads, &Config::lan()).map_err(|e| format!("cannot start {nodes} nodes: {e}"))?;
+    let opened = began.elapsed();
+    wait(&fleet, nodes)?;
+    println!(
+        "{nodes} nodes in one process: sockets open after {:.2} s, all views full after {:.2} s",
+        opened.as_secs_f64(),
+        began.elapsed().as_secs_f64()
+    );
+    let Some(kill) = kill else {
+        println!("end them with Ctrl-C");
+        loop {
+            std::thread::park();
+        }
+    };
+    let before = fleet.failures();
+    let victims: Vec<usize> = (0..kill).map(|i| i * nodes / kill).collect();
+    let killed_at = fleet.now();
+    fleet.kill(&victims);
+    wait(&fleet, nodes - kill)?;
+    let took = fleet.changed_at().since(killed_at);
+    let (failures, right) = (fleet.failures() - before, kill * (nodes - kill));
+    println!(
+        "{kill} killed at once: the last of {} others knew all of it after {:.1} ms",
+        nodes - kill,
+        took.as_secs_f64() * 1e3
+    );
+    println!("{failures} verdicts, {right} of them right");
+    Ok(if failures == right as u64 { ExitCode::SUCCESS } else { crate::EXIT_ERROR.into() })
+}
+
+fn wait(fleet: &Fleet, alive: usize) -> Result<(), String> {
+    let began = Instant::now();
+    while fleet.that_see(alive) != (alive, alive) {
+        if began.elapsed() > PATIENCE {
+            let (right, all) = fleet.that_see(alive);
+            return Err(format!("only {right} of {all} nodes see {alive} members after {} s", PATIENCE.as_secs()));
+        }
+        std::thread::sleep(LOOK);
+    }
+    Ok(())
+}
+
+/// Raises the limit of open files as far as it must and may.
+fn allow_descriptors(wanted: usize) -> Result<(), String> {
+    let (soft, hard) = getrlimit(Resource::RLIMIT_NOFILE).map_err(|e| e.to_string())?;
+    let wanted = wanted as u64 + 64;
+    if soft >= wanted {
+        return Ok(());
+    }
+    // Beyond the hard limit only who may do anything can go.
+    setrlimit(Resource::RLIMIT_NOFILE, wanted, hard.max(wanted))
+        .map_err(|_| format!("this needs {wanted} open files, and {hard} are allowed: raise the limit (`ulimit -Hn`)"))
 }

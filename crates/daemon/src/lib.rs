@@ -10,6 +10,7 @@ pub mod config;
 pub mod conformance;
 pub mod control;
 pub mod driver;
+pub mod fleet;
 pub mod host;
 mod outbox;
 pub mod platform;

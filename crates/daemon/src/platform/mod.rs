@@ -8,7 +8,7 @@
 
 pub mod errno;
 pub mod in_process;
-mod poller;
+pub(crate) mod poller;
 pub mod tcp;
 pub mod udp;
 

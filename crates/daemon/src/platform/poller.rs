@@ -19,7 +19,7 @@ const EVENTS: usize = 64;
 
 /// A set of files to wait for, and a precise deadline.
 #[derive(Debug)]
-pub(super) struct Poller {
+pub(crate) struct Poller {
     epoll: Epoll,
     timer: TimerFd,
     /// When the timer will ring; [`Instant::NEVER`] when it is not armed.
@@ -28,7 +28,7 @@ pub(super) struct Poller {
 }
 
 impl Poller {
-    pub(super) fn new() -> Result<Self, Errno> {
+    pub(crate) fn new() -> Result<Self, Errno> {
         let epoll = Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC)?;
         let timer = TimerFd::new(ClockId::CLOCK_MONOTONIC, TimerFlags::TFD_CLOEXEC | TimerFlags::TFD_NONBLOCK)?;
         // Edge-triggered: a ring is told once, and nobody has to read it away.
@@ -36,28 +36,28 @@ impl Poller {
         Ok(Self { epoll, timer, armed: Instant::NEVER, events: [EpollEvent::empty(); EVENTS] })
     }
 
-    pub(super) fn add(&self, file: impl AsFd, mark: u64, interest: EpollFlags) -> Result<(), Errno> {
+    pub(crate) fn add(&self, file: impl AsFd, mark: u64, interest: EpollFlags) -> Result<(), Errno> {
         debug_assert_ne!(mark, TIMER);
         self.epoll.add(file, EpollEvent::new(interest, mark))
     }
 
-    pub(super) fn change(&self, file: impl AsFd, mark: u64, interest: EpollFlags) -> Result<(), Errno> {
+    pub(crate) fn change(&self, file: impl AsFd, mark: u64, interest: EpollFlags) -> Result<(), Errno> {
         self.epoll.modify(file, &mut EpollEvent::new(interest, mark))
     }
 
-    pub(super) fn remove(&self, file: impl AsFd) {
+    pub(crate) fn remove(&self, file: impl AsFd) {
         // A file that is closed anyway leaves the set by itself.
         let _ = self.epoll.delete(file);
     }
 
     /// Tells `each` file that is ready now, without blocking.
-    pub(super) fn poll(&mut self, each: &mut impl FnMut(u64, EpollFlags)) -> usize {
+    pub(crate) fn poll(&mut self, each: &mut impl FnMut(u64, EpollFlags)) -> usize {
         let n = self.epoll.wait(&mut self.events, EpollTimeout::ZERO).unwrap_or(0);
         self.tell(n, each)
     }
 
     /// Blocks until a file is ready (tells `each`, returns how many), a signal comes (`Err`), or it is `until` (0).
-    pub(super) fn wait(
+    pub(crate) fn wait(
         &mut self,
         clock: &Clock,
         until: Instant,

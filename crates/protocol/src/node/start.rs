@@ -4,7 +4,7 @@ use super::Node;
 use crate::link::seal::KeyRing;
 use crate::link::sign::Signer;
 use crate::link::{self, Link};
-use crate::member::{Card, Name, Roster};
+use crate::member::{Card, Frozen, Name, Roster};
 use crate::zone::hierarchy::Role;
 use crate::zone::{Config, Zone};
 use phalanx_core::{Addr, Boot, Instant, Rng};
@@ -31,6 +31,8 @@ pub struct Start {
     pub profile: Config,
     /// The largest datagram that the network carries.
     pub largest: u16,
+    /// Members that are known beforehand: nodes of one process share what they know of each other. Empty for all others.
+    pub known: Arc<Frozen>,
 }
 
 impl Start {
@@ -40,7 +42,28 @@ impl Start {
     pub fn new(name: Name, addr: Addr, key: [u8; 32], entropy: [u8; 64]) -> Self {
         let profile = Config { tripwires: false, ..Config::lan() };
         let ring = Arc::new(KeyRing::new(1, key));
-        Self { name, addr, ring, seeds: Vec::new(), incarnation: 1, entropy, role: Role::Alone, profile, largest: 1400 }
+        Self {
+            name,
+            addr,
+            ring,
+            seeds: Vec::new(),
+            incarnation: 1,
+            entropy,
+            role: Role::Alone,
+            profile,
+            largest: 1400,
+            known: Arc::default(),
+        }
+    }
+
+    fn signer(&self) -> Signer {
+        Signer::generate(&std::array::from_fn(|i| self.entropy[i]))
+    }
+
+    /// Who it will be.
+    #[must_use]
+    pub fn card(&self) -> Card {
+        Card { identity: self.signer().identity(), addr: self.addr, name: self.name.clone() }
     }
 
     /// The node; nothing is sent before its first `expire`.
@@ -48,11 +71,10 @@ impl Start {
     pub fn node(&self, now: Instant) -> Node<Zone> {
         let part = |at: usize| -> [u8; 16] { std::array::from_fn(|i| self.entropy[at + i]) };
         let seed = u64::from_le_bytes(std::array::from_fn(|i| self.entropy[48 + i]));
-        let signer = Signer::generate(&std::array::from_fn(|i| self.entropy[i]));
-        let card = Card { identity: signer.identity(), addr: self.addr, name: self.name.clone() };
+        let (signer, card) = (self.signer(), self.card());
         let link = Link::new(Arc::new(link::Config::default()), Arc::clone(&self.ring), signer, Boot(part(32)), seed);
         let profile = Arc::new(self.profile.clone());
-        let roster = Roster::new(Arc::default(), profile.members);
+        let roster = Roster::new(Arc::clone(&self.known), profile.members);
         let seeds: Arc<[Addr]> = self.seeds.iter().copied().collect();
         let zone = Zone::new(&profile, roster, &card, self.incarnation, &seeds, Rng::new(seed, 1), now);
         match &self.role {

@@ -1,0 +1,252 @@
+//! A fleet: many nodes in one process, each with its own sockets, for trying large clusters on one machine.
+//!
+//! A few threads (*crews*) drive them all: each waits for the sockets of its nodes at once. The nodes share one listener
+//! for tripwires, and what they know of each other's cards. Everything else is as in a daemon: real datagrams, sealed by a
+//! real key, and a node that is killed is gone without a word.
+
+use crate::clock::Clock;
+use crate::driver::{Driver, News};
+use crate::platform::poller::Poller;
+use crate::platform::udp::Options;
+use crate::wires::Wires;
+use crate::{Platform, Udp};
+use nix::sys::epoll::EpollFlags;
+use phalanx_core::{Addr, Duration, Instant};
+use phalanx_protocol::link::seal::KeyRing;
+use phalanx_protocol::member::{Engine, Frozen, Name, Why};
+use phalanx_protocol::node::Start;
+use phalanx_protocol::zone::{Config, Zone};
+use std::collections::BTreeSet;
+use std::io;
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, mpsc};
+use std::thread::JoinHandle;
+
+/// Seeds of a fleet.
+const SEEDS: usize = 4;
+/// A crew looks at its orders at least so often.
+const ROUND: Duration = Duration::from_millis(5);
+
+/// What is known of a node from outside.
+#[derive(Debug, Default)]
+struct Board {
+    /// Members in its view; 0 when it was killed.
+    alive: AtomicU32,
+    /// When its view last changed, by the fleet's clock.
+    changed_at: AtomicU64,
+    /// Members that it took for dead.
+    failed: AtomicU32,
+}
+
+/// Many nodes.
+#[derive(Debug)]
+pub struct Fleet {
+    boards: Arc<[Board]>,
+    crews: Vec<Crew>,
+    clock: Clock,
+    end: Arc<AtomicBool>,
+    _wires: Wires,
+}
+
+#[derive(Debug)]
+struct Crew {
+    kills: mpsc::Sender<usize>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Fleet {
+    /// Starts so many nodes on loopback, driven by so many threads.
+    ///
+    /// # Errors
+    /// What the system said: most often that there are too few descriptors.
+    pub fn start(nodes: usize, threads: usize, profile: &Config) -> io::Result<Self> {
+        let mut key = [0; 32];
+        getrandom::fill(&mut key).map_err(|e| io::Error::other(e.to_string()))?;
+        let ring = Arc::new(KeyRing::new(1, key));
+        let wires = Wires::open("127.0.0.1:0".parse().expect("an address"), Arc::clone(&ring), true)?;
+        let mut starts = Vec::with_capacity(nodes);
+        let mut sockets = Vec::with_capacity(nodes);
+        for n in 0..nodes {
+            let udp = Udp::open(Options::at(SocketAddr::from(([127, 0, 0, 1], 0))))?;
+            let mut entropy = [0; 64];
+            getrandom::fill(&mut entropy).map_err(|e| io::Error::other(e.to_string()))?;
+            let name = Name::new(&format!("n{}", n + 1)).expect("a letter and digits");
+            let start = Start::new(name, udp.local(), key, entropy);
+            starts.push(Start { ring: Arc::clone(&ring), profile: profile.clone(), ..start });
+            sockets.push(udp);
+        }
+        let known = Arc::new(Frozen::new(starts.iter().map(|s| (s.card(), 1))));
+        let seeds: Vec<Addr> = starts.iter().take(SEEDS).map(|s| s.addr).collect();
+        let boards: Arc<[Board]> = (0..nodes).map(|_| Board::default()).collect();
+        let (clock, end) = (Clock::start(), Arc::new(AtomicBool::new(false)));
+        let mut hands: Vec<Vec<(usize, Driver<Udp, Zone>)>> = (0..threads.max(1)).map(|_| Vec::new()).collect();
+        for (n, (start, udp)) in starts.into_iter().zip(sockets).enumerate() {
+            let start = Start { known: Arc::clone(&known), seeds: seeds.clone(), ..start };
+            let Addr::Ip(addr) = start.addr else { return Err(io::ErrorKind::AddrNotAvailable.into()) };
+            let handle = profile.tripwires.then(|| wires.enter(addr, udp.waker()));
+            let driver = Driver::new(udp, start.node(Instant::ZERO), handle, n as u64);
+            let crew = n % hands.len();
+            hands[crew].push((n, driver));
+        }
+        let crews = hands.into_iter().map(|nodes| {
+            let (kills, orders) = mpsc::channel();
+            let (boards, end) = (Arc::clone(&boards), Arc::clone(&end));
+            let thread = std::thread::Builder::new().name("crew".into()).spawn(move || {
+                // Without a poller nobody is driven, and nobody ever sees anybody: the caller waits in vain, and says so.
+                if let Ok(work) = Work::new(nodes, boards, clock) {
+                    work.run(&orders, &end);
+                }
+            })?;
+            Ok(Crew { kills, thread: Some(thread) })
+        });
+        let crews = crews.collect::<io::Result<Vec<_>>>()?;
+        Ok(Self { boards, crews, clock, end, _wires: wires })
+    }
+
+    /// Kills nodes: their sockets are closed, and they say nothing.
+    pub fn kill(&self, nodes: &[usize]) {
+        for &node in nodes {
+            // A crew ends only with the fleet.
+            let _ = self.crews[node % self.crews.len()].kills.send(node);
+        }
+    }
+
+    /// Living nodes that see exactly `alive` members, and how many live.
+    #[must_use]
+    pub fn that_see(&self, alive: usize) -> (usize, usize) {
+        let seen = self.boards.iter().map(|b| b.alive.load(Ordering::Relaxed)).filter(|&n| n > 0);
+        seen.fold((0, 0), |(right, all), n| (right + usize::from(n as usize == alive), all + 1))
+    }
+
+    /// When the last view changed.
+    #[must_use]
+    pub fn changed_at(&self) -> Instant {
+        Instant(self.boards.iter().map(|b| b.changed_at.load(Ordering::Relaxed)).max().unwrap_or(0))
+    }
+
+    /// How often somebody took somebody for dead.
+    #[must_use]
+    pub fn failures(&self) -> u64 {
+        self.boards.iter().map(|b| u64::from(b.failed.load(Ordering::Relaxed))).sum()
+    }
+
+    /// The fleet's clock, at zero when it started.
+    #[must_use]
+    pub fn now(&self) -> Instant {
+        self.clock.now()
+    }
+}
+
+impl Drop for Fleet {
+    fn drop(&mut self) {
+        self.end.store(true, Ordering::Release);
+        for crew in &mut self.crews {
+            if let Some(thread) = crew.thread.take() {
+                // It holds nothing that a panic could have broken.
+                let _ = thread.join();
+            }
+        }
+    }
+}
+
+/// The work of a crew.
+struct Work {
+    /// By place; `None` once it was killed.
+    nodes: Vec<Option<(usize, Driver<Udp, Zone>)>>,
+    /// When each is due, and the places by that.
+    due: Vec<Instant>,
+    queue: BTreeSet<(Instant, usize)>,
+    poller: Poller,
+    boards: Arc<[Board]>,
+    clock: Clock,
+}
+
+impl Work {
+    fn new(nodes: Vec<(usize, Driver<Udp, Zone>)>, boards: Arc<[Board]>, clock: Clock) -> io::Result<Self> {
+        let poller = Poller::new()?;
+        for (place, (_, driver)) in nodes.iter().enumerate() {
+            poller.add(driver.platform().socket(), place as u64, EpollFlags::EPOLLIN)?;
+        }
+        let due = vec![Instant::ZERO; nodes.len()];
+        let queue = (0..nodes.len()).map(|place| (Instant::ZERO, place)).collect();
+        Ok(Self { nodes: nodes.into_iter().map(Some).collect(), due, queue, poller, boards, clock })
+    }
+
+    fn run(mut self, kills: &mpsc::Receiver<usize>, end: &AtomicBool) {
+        let mut ready = Vec::new();
+        while !end.load(Ordering::Acquire) {
+            for node in kills.try_iter() {
+                self.kill(node);
+            }
+            let now = self.clock.now();
+            while let Some(&(at, place)) = self.queue.first().filter(|d| d.0 <= now) {
+                self.queue.remove(&(at, place));
+                self.poll(place);
+            }
+            let until = self.queue.first().map_or(Instant::NEVER, |d| d.0).min(self.clock.now() + ROUND);
+            ready.clear();
+            // A signal is none of our business.
+            let _ = self.poller.wait(&self.clock, until, &mut |mark, _| ready.push(mark as usize));
+            for &place in &ready {
+                self.poll(place);
+            }
+        }
+    }
+
+    fn kill(&mut self, node: usize) {
+        let place = self.nodes.iter().position(|n| n.as_ref().is_some_and(|n| n.0 == node));
+        if let Some(place) = place {
+            self.queue.remove(&(self.due[place], place));
+            self.nodes[place] = None;
+            self.boards[node].alive.store(0, Ordering::Relaxed);
+        }
+    }
+
+    /// Lets a node do what is to be done, and writes on its board what it sees.
+    fn poll(&mut self, place: usize) {
+        let Some((node, driver)) = &mut self.nodes[place] else { return };
+        // What a socket says of itself is for the node to bear, as in a network that loses things.
+        let _ = driver.poll();
+        let (news, board) = (driver.news(), &self.boards[*node]);
+        if !news.is_empty() {
+            let failed = news.iter().filter(|n| matches!(n, News::Left { why: Why::Failed, .. })).count();
+            board.failed.fetch_add(failed as u32, Ordering::Relaxed);
+            board.changed_at.store(self.clock.now().0, Ordering::Relaxed);
+        }
+        board.alive.store(driver.node().engine().len() as u32, Ordering::Relaxed);
+        // Each node's clock began when its socket was opened: ours is a little behind.
+        let wait = driver.deadline().since(driver.now());
+        let at = if driver.deadline() == Instant::NEVER { Instant::NEVER } else { self.clock.now() + wait };
+        self.queue.remove(&(self.due[place], place));
+        self.due[place] = at;
+        self.queue.insert((at, place));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn wait_for(fleet: &Fleet, alive: usize) -> bool {
+        let until = fleet.now() + Duration::from_secs(30);
+        while fleet.now() < until {
+            if fleet.that_see(alive) == (alive, alive) {
+                return true;
+            }
+            std::thread::sleep(std::time::Duration::from_millis(2));
+        }
+        false
+    }
+
+    /// Real sockets, real seals: all see all, and when some are killed, all others see that and nothing else.
+    #[test]
+    fn a_fleet_boots_and_survives_kills() {
+        let fleet = Fleet::start(48, 2, &Config::lan()).unwrap();
+        assert!(wait_for(&fleet, 48), "{:?}", fleet.that_see(48));
+        assert_eq!(fleet.failures(), 0);
+        fleet.kill(&[0, 7, 20, 21, 47]);
+        assert!(wait_for(&fleet, 43), "{:?}", fleet.that_see(43));
+        assert_eq!(fleet.failures(), 43 * 5);
+    }
+}
