@@ -25,6 +25,8 @@ use std::thread::JoinHandle;
 
 /// Seeds of a fleet.
 const SEEDS: usize = 4;
+/// Between the starts of two nodes of a crew.
+const PACE: Duration = Duration::from_millis(3);
 /// A crew looks at its orders at least so often.
 const ROUND: Duration = Duration::from_millis(5);
 
@@ -168,8 +170,9 @@ impl Work {
         for (place, (_, driver)) in nodes.iter().enumerate() {
             poller.add(driver.platform().socket(), place as u64, EpollFlags::EPOLLIN)?;
         }
-        let due = vec![Instant::ZERO; nodes.len()];
-        let queue = (0..nodes.len()).map(|place| (Instant::ZERO, place)).collect();
+        // Not all at once: they share a processor, which others of this size would not.
+        let due: Vec<Instant> = (0..nodes.len() as u64).map(|place| Instant::ZERO + PACE * place).collect();
+        let queue = due.iter().copied().enumerate().map(|(place, at)| (at, place)).collect();
         Ok(Self { nodes: nodes.into_iter().map(Some).collect(), due, queue, poller, boards, clock })
     }
 
