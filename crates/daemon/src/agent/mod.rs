@@ -39,7 +39,7 @@ use tokio::sync::oneshot;
 const ROUND: Duration = Duration::from_secs(1);
 /// Requests that are carried out before the node is looked at again.
 const REQUESTS: usize = 64;
-/// Members that are gone and still shown.
+/// Members that are gone and still shown; past it one of them is forgotten.
 const GONE_MAX: usize = 1024;
 /// After an orderly leave the loop runs on until all is delivered, for so long at most …
 const FAREWELL: Duration = Duration::from_secs(2);
