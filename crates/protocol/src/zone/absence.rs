@@ -19,7 +19,7 @@ const FINE: u32 = 2;
 /// Others who must see the same, where there are so many.
 const SECONDS: u16 = 2;
 
-/// What others say about the member that we last asked about.
+/// What others say about the member that we last asked about; over when its time is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Inquiry {
     slot: Slot,
@@ -29,6 +29,9 @@ pub(super) struct Inquiry {
 }
 
 impl Inquiry {
+    /// Nobody was asked about.
+    pub(super) const NONE: Self = Self { slot: Slot(0), until: Instant::ZERO, asked: 0, seconds: 0 };
+
     pub(super) fn fingerprint(&self, print: &mut Fingerprint) {
         print.instant(self.until);
         print.add(&(self.slot, self.asked, self.seconds));
@@ -53,7 +56,7 @@ impl Zone {
 
     /// A beat came of a neighbour: if too many did not, others are asked what they see of it.
     pub(super) fn look_for_the_absent(&mut self, now: Instant, slot: Slot, out: &mut impl Out) {
-        if self.watch.inquiry.is_some_and(|i| now < i.until) || self.is_absent(slot, LOST) != Some(true) {
+        if now < self.watch.inquiry.until || self.is_absent(slot, LOST) != Some(true) {
             return;
         }
         let Some(of) = self.roster.card(slot).map(|c| c.identity) else { return };
@@ -68,7 +71,7 @@ impl Zone {
             asked.extend(self.draw_among(|_, s| s != me && s != slot && !asked.contains(&s)));
         }
         let until = now + self.config.beat;
-        self.watch.inquiry = Some(Inquiry { slot, until, asked: asked.len() as u16, seconds: 0 });
+        self.watch.inquiry = Inquiry { slot, until, asked: asked.len() as u16, seconds: 0 };
         let addrs: Vec<Addr> = asked.into_iter().filter_map(|s| Some(self.roster.card(s)?.addr)).collect();
         for to in addrs {
             self.note(to, &Note::Ask { nonce: ABSENT, of }, out);
@@ -82,11 +85,14 @@ impl Zone {
 
     /// Somebody sees the same.
     pub(super) fn on_absent(&mut self, now: Instant, slot: Slot, out: &mut impl Out) {
-        let Some(inquiry) = self.watch.inquiry.as_mut().filter(|i| i.slot == slot && now < i.until) else { return };
+        let inquiry = &mut self.watch.inquiry;
+        if inquiry.slot != slot || now >= inquiry.until {
+            return;
+        }
         inquiry.seconds += 1;
         let Inquiry { asked, seconds, .. } = *inquiry;
         if seconds * 2 >= asked && seconds >= SECONDS.min(asked) && self.is_absent(slot, LOST) == Some(true) {
-            self.watch.inquiry = None;
+            self.watch.inquiry = Inquiry::NONE;
             self.suspect(now, slot, out);
         }
     }

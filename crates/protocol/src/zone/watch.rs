@@ -47,7 +47,7 @@ pub(super) struct Watch {
     tells: u16,
     pub(super) relays: Relays,
     /// What we want to know of a member that is hardly there.
-    pub(super) inquiry: Option<Inquiry>,
+    pub(super) inquiry: Inquiry,
 }
 
 impl Watch {
@@ -60,7 +60,7 @@ impl Watch {
             strain: 0,
             tells: TELLS,
             relays: Relays::default(),
-            inquiry: None,
+            inquiry: Inquiry::NONE,
         }
     }
 
@@ -89,7 +89,7 @@ impl Watch {
         print.instant(self.heard_at);
         print.add(&(self.nonce, self.strain, self.tells));
         self.relays.fingerprint(print);
-        self.inquiry.iter().for_each(|i| i.fingerprint(print));
+        self.inquiry.fingerprint(print);
     }
 }
 
