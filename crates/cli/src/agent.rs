@@ -234,6 +234,7 @@ fn plan(layers: &Layers) -> Result<Plan, String> {
         seeds: found,
         profile: Config { tripwires: layers.flag("tripwires"), ..profile },
         role: Role::Alone,
+        leave_timeout: phalanx_core::Duration::from_secs_f64(layers.seconds("leave_timeout").unwrap_or(2.0)),
         data: Some(data),
     };
     Ok(Plan { settings, fresh, seeds, missing })

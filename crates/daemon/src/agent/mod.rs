@@ -41,9 +41,7 @@ const ROUND: Duration = Duration::from_secs(1);
 const REQUESTS: usize = 64;
 /// Members that are gone and still shown; past it one of them is forgotten.
 const GONE_MAX: usize = 1024;
-/// After an orderly leave the loop runs on until all is delivered, for so long at most …
-const FAREWELL: Duration = Duration::from_secs(2);
-/// … and at least so long, so that all have heard it before our wires break: otherwise somebody might take us for dead.
+/// After an orderly leave the loop runs on until all is delivered, and at least so long, so that all have heard it before our wires break: otherwise somebody might take us for dead.
 const LINGER: Duration = Duration::from_millis(300);
 
 /// Something to do in the loop.
@@ -61,6 +59,8 @@ pub struct Agent {
     gone: BTreeMap<String, Member>,
     /// The members changed since they were written down.
     unwritten: bool,
+    /// How long a farewell may take.
+    farewell: Duration,
     /// Since when.
     leaving: Option<Instant>,
 }
@@ -104,6 +104,7 @@ impl Agent {
     /// # Errors
     /// When its state cannot be read, or its sockets not be opened.
     pub fn start(settings: Settings) -> Result<Self, StartError> {
+        let farewell = settings.leave_timeout;
         let settings::Ground { driver, wires, store } = settings.ground()?;
         let (sender, requests) = mpsc::channel();
         let remote = Remote { requests: sender, waker: driver.waker() };
@@ -116,6 +117,7 @@ impl Agent {
             remote,
             gone: BTreeMap::new(),
             unwritten: true,
+            farewell,
             leaving: None,
         })
     }
@@ -172,7 +174,7 @@ impl Agent {
             let mut until = round_at;
             if let Some(since) = self.leaving {
                 let delivered = self.driver.deadline() == Instant::NEVER;
-                let end = since + if delivered { LINGER } else { FAREWELL };
+                let end = since + if delivered { LINGER.min(self.farewell) } else { self.farewell };
                 if end <= now {
                     return Ok(());
                 }

@@ -4,7 +4,7 @@ use crate::platform::udp::Options;
 use crate::store::{self, Key, Store, StoreError};
 use crate::wires::Wires;
 use crate::{Driver, Platform, Udp};
-use phalanx_core::Addr;
+use phalanx_core::{Addr, Duration};
 use phalanx_protocol::member::Name;
 use phalanx_protocol::node::Start;
 use phalanx_protocol::zone::hierarchy::Role;
@@ -33,6 +33,8 @@ pub struct Settings {
     pub profile: Config,
     /// Its place in a hierarchy.
     pub role: Role,
+    /// How long a farewell may take.
+    pub leave_timeout: Duration,
     /// Where its state is kept; without, it is another node after each start.
     pub data: Option<PathBuf>,
 }
