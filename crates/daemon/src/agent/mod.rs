@@ -8,12 +8,14 @@
 //! | file | idea |
 //! |---|---|
 //! | `directory` | attributes and services |
+//! | `scribe` | who is there, on disk |
 //! | `settings` | what an agent starts with |
 //! | [`journal`] | what happened lately |
 //! | `words` | members and news in the API's words |
 
 mod directory;
 pub mod journal;
+mod scribe;
 mod settings;
 mod words;
 
@@ -22,7 +24,6 @@ pub use settings::{Settings, StartError};
 
 use crate::driver::News;
 use crate::platform::{Platform, Waker};
-use crate::store::Store;
 use crate::wires::Wires;
 use crate::{Driver, Udp};
 use journal::Journal;
@@ -30,6 +31,7 @@ use phalanx_api::{Member, Phase, Status};
 use phalanx_core::{Addr, Duration, Instant};
 use phalanx_protocol::member::Engine;
 use phalanx_protocol::zone::Zone;
+use scribe::Scribe;
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::sync::mpsc;
@@ -51,7 +53,7 @@ type Request = Box<dyn FnOnce(&mut Agent) + Send>;
 pub struct Agent {
     driver: Driver<Udp, Zone>,
     wires: Wires,
-    store: Option<Store>,
+    scribe: Option<Scribe>,
     journal: Journal,
     requests: mpsc::Receiver<Request>,
     remote: Remote,
@@ -106,12 +108,13 @@ impl Agent {
     pub fn start(settings: Settings) -> Result<Self, StartError> {
         let farewell = settings.leave_timeout;
         let settings::Ground { driver, wires, store } = settings.ground()?;
+        let scribe = store.map(Scribe::new).transpose().map_err(StartError::Thread)?;
         let (sender, requests) = mpsc::channel();
         let remote = Remote { requests: sender, waker: driver.waker() };
         Ok(Self {
             driver,
             wires,
-            store,
+            scribe,
             journal: Journal::default(),
             requests,
             remote,
@@ -261,7 +264,7 @@ impl Agent {
         if !std::mem::take(&mut self.unwritten) {
             return;
         }
-        let (engine, Some(store)) = (self.driver.node().engine(), &self.store) else { return };
+        let (engine, Some(scribe)) = (self.driver.node().engine(), &self.scribe) else { return };
         let me = engine.me();
         let others = engine.members().filter(|m| m.0 != me);
         let addrs = others.filter_map(|(slot, _)| match engine.card(slot)?.addr {
@@ -270,8 +273,8 @@ impl Agent {
         });
         // Somebody who was alone at last must not forget whom it knew.
         let addrs: Vec<SocketAddr> = addrs.collect();
-        if !addrs.is_empty() && store.keep_members(addrs.into_iter()).is_err() {
-            self.unwritten = true;
+        if !addrs.is_empty() {
+            scribe.keep(addrs);
         }
     }
 }

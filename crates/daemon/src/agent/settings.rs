@@ -60,6 +60,9 @@ pub enum StartError {
     /// The cluster's keys.
     #[error("the key ring is empty, too long, or has two keys with one id")]
     Keys,
+    /// No more threads.
+    #[error("cannot start a thread: {0}")]
+    Thread(io::Error),
     /// No random numbers.
     #[error("the system has no random numbers: {0}")]
     Random(getrandom::Error),
