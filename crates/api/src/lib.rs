@@ -1,6 +1,17 @@
 //! The control API's words: JSON that the daemon writes and programs read, over its Unix socket or HTTP.
 //!
 //! Fields are only added, never renamed; readers ignore those that they do not know.
+//!
+//! | module | words |
+//! |---|---|
+//! | here | members, status, events, attributes, services |
+//! | [`rumours`] | what is told and asked among all members |
+//! | [`zones`] | zones and their census |
+//! | [`operate`] | keys, faults, round trips |
+
+pub mod operate;
+pub mod rumours;
+pub mod zones;
 
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
@@ -21,6 +32,28 @@ pub mod path {
     pub const SERVICES: &str = "/v1/services";
     /// Leaves the cluster in an orderly way, and ends the daemon.
     pub const LEAVE: &str = "/v1/leave";
+    /// `/v1/force-leave/NAME` forgets a member that is gone, at all members.
+    pub const FORCE_LEAVE: &str = "/v1/force-leave";
+    /// To post: a [`Tale`](super::rumours::Tale) for all members.
+    pub const EVENT: &str = "/v1/event";
+    /// To post: a [`Question`](super::rumours::Question) for all members; [`Answer`](super::rumours::Answer)s come as
+    /// server-sent events. `/v1/query/ID` takes the answer of this node.
+    pub const QUERY: &str = "/v1/query";
+    /// `/v1/rtt/NAME` is the [`RoundTrip`](super::operate::RoundTrip) to a member, measured now; `/v1/rtt` has those with
+    /// neighbours, as traffic shows them.
+    pub const RTT: &str = "/v1/rtt";
+    /// The [`KeyRing`](super::operate::KeyRing); to post, a [`KeyChange`](super::operate::KeyChange).
+    pub const KEYS: &str = "/v1/keys";
+    /// [`Fault`](super::operate::Fault)s that are injected; to post, a rule; `/v1/faults/ID` is to delete.
+    pub const FAULTS: &str = "/v1/faults";
+    /// The [`Census`](super::zones::Census): all zones, and how many members each has.
+    pub const CENSUS: &str = "/v1/census";
+    /// A list of [`Zone`](super::zones::Zone)s; `/v1/zones/NAME` has the members of one.
+    pub const ZONES: &str = "/v1/zones";
+    /// Figures for Prometheus.
+    pub const METRICS: &str = "/metrics";
+    /// What is where, in OpenAPI's words.
+    pub const OPENAPI: &str = "/v1/openapi.json";
     /// Answers as long as the daemon runs.
     pub const HEALTHZ: &str = "/healthz";
     /// Answers with 200 when the node is a member, and with 503 before and after.
@@ -29,6 +62,7 @@ pub mod path {
 
 /// How a member is.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "lowercase")]
 #[non_exhaustive]
 pub enum State {
@@ -40,6 +74,23 @@ pub enum State {
     Left,
     /// It is in another zone.
     Moved,
+}
+
+impl What {
+    /// As `event` in JSON says it.
+    #[must_use]
+    pub const fn name(&self) -> &'static str {
+        match self {
+            Self::Joined { .. } => "joined",
+            Self::Left { .. } => "left",
+            Self::Attribute { .. } => "attribute",
+            Self::Name { .. } => "name",
+            Self::User { .. } => "user",
+            Self::Query { .. } => "query",
+            Self::Keys { .. } => "keys",
+            Self::Gap => "gap",
+        }
+    }
 }
 
 impl State {
@@ -57,12 +108,14 @@ impl State {
 
 /// A member as one node sees it.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Member {
     /// What people call it.
     pub name: String,
     /// Its key, in hexadecimal.
     pub id: String,
     /// Where it is reached.
+    #[cfg_attr(feature = "openapi", schema(value_type = String))]
     pub addr: SocketAddr,
     /// How it is.
     pub state: State,
@@ -80,6 +133,7 @@ pub struct Member {
 
 /// The node that was asked.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Status {
     /// The node itself.
     pub me: Member,
@@ -99,6 +153,7 @@ pub struct Status {
 
 /// Where a daemon is in its life.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "lowercase")]
 #[non_exhaustive]
 pub enum Phase {
@@ -112,6 +167,7 @@ pub enum Phase {
 
 /// Something happened, as one node heard of it.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Event {
     /// Counts events of one run of the daemon, from 1.
     pub id: u64,
@@ -124,6 +180,7 @@ pub struct Event {
 
 /// What happened.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(tag = "event", rename_all = "lowercase")]
 #[non_exhaustive]
 pub enum What {
@@ -155,12 +212,38 @@ pub enum What {
         #[serde(skip_serializing_if = "Option::is_none", default)]
         loser: Option<String>,
     },
+    /// Somebody told all members something.
+    User {
+        /// Who.
+        from: String,
+        /// What it is called.
+        name: String,
+        /// What was said; odd bytes are replaced.
+        payload: String,
+    },
+    /// Somebody asks all members something: answer at `/v1/query/ID`.
+    Query {
+        /// Names the question.
+        query: String,
+        /// Who.
+        from: String,
+        /// What it is called.
+        name: String,
+        /// What was asked; odd bytes are replaced.
+        payload: String,
+    },
+    /// The cluster's keys were changed.
+    Keys {
+        /// Grows with each change.
+        epoch: u64,
+    },
     /// Events were lost to the reader: it was too slow, or the daemon restarted. Read the members anew.
     Gap,
 }
 
 /// What a member says of itself.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Attributes {
     /// Whose.
     pub name: String,
@@ -170,6 +253,7 @@ pub struct Attributes {
 
 /// A service as its node offers it.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Offer {
     /// What it is called.
     pub name: String,
@@ -189,11 +273,13 @@ pub struct Offer {
 
 /// A service that is there.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Service {
     /// The node that offers it.
     pub node: String,
     /// Where to call it, when it has a port.
     #[serde(skip_serializing_if = "Option::is_none", default)]
+    #[cfg_attr(feature = "openapi", schema(value_type = Option<String>))]
     pub addr: Option<SocketAddr>,
     /// What it offers.
     #[serde(flatten)]
@@ -202,6 +288,7 @@ pub struct Service {
 
 /// Why a request was refused.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Refusal {
     /// What is wrong, and what to do.
     pub error: String,

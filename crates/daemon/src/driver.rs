@@ -12,10 +12,12 @@
 use crate::outbox::{Outbox, Packet};
 use crate::platform::{Platform, Waker, Woke};
 use crate::wires::{Handle, Told};
-use phalanx_core::{Addr, Code, Group, Instant, Machine, Sink};
+use phalanx_core::{Addr, Code, Duration, Group, Instant, Machine, Sink};
 use phalanx_fault::Injector;
 use phalanx_protocol::member::{Engine, Event, Slot, Version, Why};
 use phalanx_protocol::node::{Input, Node, Output};
+use phalanx_protocol::rumour::keys::Keys;
+use phalanx_protocol::rumour::{self, Id};
 
 /// Rounds of expiry in one poll: a node that always has more to send must not keep us from receiving.
 const ROUNDS: usize = 4;
@@ -72,6 +74,49 @@ pub enum News {
         /// Which.
         zone: String,
     },
+    /// Somebody tells all members something.
+    Told {
+        /// Who.
+        from: String,
+        /// What it is called.
+        name: String,
+        /// What is said.
+        body: Vec<u8>,
+    },
+    /// Somebody asks, and we may answer.
+    Asked {
+        /// The question.
+        id: Id,
+        /// Who.
+        from: String,
+        /// What it is called.
+        name: String,
+        /// What is asked.
+        body: Vec<u8>,
+    },
+    /// Somebody heard our question, or answered it.
+    Replied {
+        /// The question.
+        id: Id,
+        /// Who.
+        from: String,
+        /// The answer; `None` when it only heard it.
+        body: Option<Vec<u8>>,
+    },
+    /// Nobody answers our question any more.
+    Over {
+        /// The question.
+        id: Id,
+    },
+    /// The cluster has other keys.
+    Rekeyed(Keys),
+    /// A ping came to its end.
+    Ponged {
+        /// Its number.
+        number: u32,
+        /// How long it took; `None` when nobody answered.
+        took: Option<Duration>,
+    },
 }
 
 /// What a node decided and nobody has acted on.
@@ -99,6 +144,7 @@ impl<'o> Sink<Output<'o>> for Desk<'_> {
             Output::Hear { group } => self.decided.groups.push(group),
             Output::Reached(state) => self.decided.reached.push(state),
             Output::Event(event) => self.decided.news.push(News::of(event)),
+            Output::Rumour(said) => self.decided.news.extend(News::said(said)),
         }
     }
 }
@@ -114,6 +160,25 @@ impl News {
             Event::Name { holder, loser } => Self::Name { holder, loser },
             Event::Details { zone } => Self::Details { zone: zone.to_owned() },
         }
+    }
+
+    fn said(said: rumour::Output<'_>) -> Option<Self> {
+        Some(match said {
+            // The node sends by itself.
+            rumour::Output::Send { .. } => return None,
+            rumour::Output::Told { from, words } => {
+                Self::Told { from: from.to_owned(), name: words.name.to_owned(), body: words.body.to_vec() }
+            }
+            rumour::Output::Asked { id, from, words } => {
+                Self::Asked { id, from: from.to_owned(), name: words.name.to_owned(), body: words.body.to_vec() }
+            }
+            rumour::Output::Replied { id, from, body } => {
+                Self::Replied { id, from: from.to_owned(), body: body.map(<[u8]>::to_vec) }
+            }
+            rumour::Output::Over { id } => Self::Over { id },
+            rumour::Output::Rekeyed { keys } => Self::Rekeyed(keys.clone()),
+            rumour::Output::Ponged { number, took } => Self::Ponged { number, took },
+        })
     }
 }
 

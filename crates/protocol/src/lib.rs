@@ -7,4 +7,5 @@ pub mod link;
 pub mod member;
 pub mod node;
 pub mod order;
+pub mod rumour;
 pub mod zone;

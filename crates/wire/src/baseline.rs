@@ -13,9 +13,9 @@
 //! An entry carries its own length, so that a newer peer may append to it, and an experiment may pad it.
 
 use crate::Malformed;
+use crate::addr::{encode_addr, parse_addr};
 use crate::bytes::{array_at, crc32c, u16_at, u32_at, u64_at};
 use phalanx_core::{Addr, Identity};
-use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 
 /// Layout of these packets.
 pub const VERSION: u8 = 1;
@@ -327,45 +327,6 @@ fn items<'a, T: 'a>(
         bytes = rest;
         Some(item)
     })
-}
-
-/// An address: `[4, ip ×4, port ×2]`, `[6, ip ×16, port ×2]` or `[1, place ×4]`. Scopes of IPv6 mean nothing elsewhere
-/// and are left out.
-fn encode_addr(addr: Addr, out: &mut Vec<u8>) {
-    match addr {
-        Addr::Ip(SocketAddr::V4(a)) => {
-            out.push(4);
-            out.extend_from_slice(&a.ip().octets());
-            out.extend_from_slice(&a.port().to_le_bytes());
-        }
-        Addr::Ip(SocketAddr::V6(a)) => {
-            out.push(6);
-            out.extend_from_slice(&a.ip().octets());
-            out.extend_from_slice(&a.port().to_le_bytes());
-        }
-        Addr::Local(n) => {
-            out.push(1);
-            out.extend_from_slice(&n.to_le_bytes());
-        }
-        Addr::Group(_) => out.push(0),
-    }
-}
-
-fn parse_addr(bytes: &[u8]) -> Parsed<'_, Addr> {
-    let (&kind, rest) = bytes.split_first().ok_or(Malformed::Truncated)?;
-    let len = match kind {
-        1 => 4,
-        4 => 6,
-        6 => 18,
-        _ => return Err(Malformed::Unknown),
-    };
-    let (addr, rest) = rest.split_at_checked(len).ok_or(Malformed::Truncated)?;
-    let addr = match kind {
-        1 => Addr::Local(u32_at(addr, 0)),
-        4 => Addr::Ip((Ipv4Addr::from(array_at::<4>(addr, 0)), u16_at(addr, 4)).into()),
-        _ => Addr::Ip((Ipv6Addr::from(array_at::<16>(addr, 0)), u16_at(addr, 16)).into()),
-    };
-    Ok((addr, rest))
 }
 
 /// A member's attributes: `[key, value ×2]`, the lengths, then both; keys strictly ascend, so that equal maps have equal

@@ -18,8 +18,11 @@
 //! | [`zone`] | zone membership: letters and notes |
 //! | [`attribute`] | replication of attributes: digests, requests, pieces of maps |
 //! | [`service`] | a service, as an attribute tells of it |
+//! | [`rumour`] | what people tell a whole zone, questions and replies, the cluster's keys |
+//! | [`tripwire`] | what two nodes say over a tripwire |
 //! | [`baseline`] | the baselines' heartbeats, introductions and gossip |
 
+mod addr;
 pub mod attribute;
 pub mod baseline;
 mod bytes;
@@ -29,6 +32,7 @@ pub mod member;
 pub mod mml;
 pub mod outer;
 pub mod rcl;
+pub mod rumour;
 pub mod service;
 pub mod tripwire;
 pub mod zone;

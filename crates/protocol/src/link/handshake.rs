@@ -187,7 +187,7 @@ impl Link {
         let known = attempt.candidate.as_ref().is_some_and(|c| c.boot == long.boot && c.nonces.1 == hello.nonce);
         if !known {
             let (epoch, nonce) = (attempt.epoch, attempt.nonce);
-            attempt.candidate = Some(Session::new(&self.ring, &self.boot, long.boot, epoch, nonce, hello));
+            attempt.candidate = Some(Session::new(&self.ring, long.key, &self.boot, long.boot, epoch, nonce, hello));
         }
         if answers && shared {
             // A damaged or forged packet made one of us ask. Nothing is to be replaced, and nothing gets lost.
@@ -320,15 +320,19 @@ impl Link {
             holds: peer.session.as_ref().map_or(0, |s| s.nonces.0 ^ s.nonces.1),
             group_floor: self.group_counter,
         };
+        // Who was down when the sealing key came must be able to read this.
+        let key = other.map_or(self.hello.0, |s| s.sealer().0);
+        let lagging = if key == self.hello.0 { None } else { self.ring.hello(key, &self.boot) };
+        let (key, cipher) = lagging.as_ref().map_or((self.hello.0, &self.hello.1), |cipher| (key, cipher));
         let addr = peer.addr;
         let mut packet = Buf::new(Long::LEN, Hello::LEN + TAG);
         hello.encode(packet.vec_mut());
         let counter = self.hello_counter;
         self.hello_counter += 1;
-        let long = Long { kind: Kind::Hello, key: self.hello.0, group: 0, boot: self.boot, counter };
+        let long = Long { kind: Kind::Hello, key, group: 0, boot: self.boot, counter };
         long.encode(packet.prepend(Long::LEN));
         let (header, body) = packet.bytes_mut().split_at_mut(Long::LEN);
-        let seal = self.hello.1.seal(counter, header, body);
+        let seal = cipher.seal(counter, header, body);
         packet.extend(&seal);
         self.counters.sent += 1;
         out.push(Output::Transmit { to: addr, packet, ticket: None, answer: false });

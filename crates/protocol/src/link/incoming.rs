@@ -79,6 +79,7 @@ impl Link {
             return Err(Dropped::BadSeal);
         };
         session.replay.mark(short.counter);
+        session.meet(short.key, &self.ring, &self.boot);
         peer.unheard = 0;
         if !proved {
             // Only who holds our nonce can have made this packet: it proves the candidate as well as a hello would.

@@ -129,7 +129,7 @@ mod tests {
                 holds: 0,
                 group_floor: 0,
             };
-            let session = Session::new(&KeyRing::fake(1, 1), &Boot::default(), boot, 1, 1, &hello);
+            let session = Session::new(&KeyRing::fake(1, 1), 1, &Boot::default(), boot, 1, 1, &hello);
             peers.at_mut(slot).unwrap().1.session = Some(session);
             index.insert(&boot, slot, &peers);
         }

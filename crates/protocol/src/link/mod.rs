@@ -402,8 +402,8 @@ impl Link {
         &mut self.tap
     }
 
-    /// Replaces the key ring. Sessions follow with their next packet; what was derived from a key that is gone, or is
-    /// another one now, is forgotten at once.
+    /// Replaces the key ring. Sessions follow, but for those with peers that were down when the key came that seals now: they
+    /// follow as soon as the peer has it. What was derived from a key that is gone, or is another one now, is forgotten.
     pub fn set_ring(&mut self, ring: Arc<KeyRing>) {
         let key = ring.sealing();
         if key != self.hello.0 || !ring.agrees(&self.ring, key) {
@@ -411,10 +411,11 @@ impl Link {
             self.group = (key, ring.group(key, &self.boot).expect("the sealing key is in the ring"));
         }
         let changed: Vec<u8> = self.ring.ids().filter(|&id| !ring.agrees(&self.ring, id)).collect();
-        if !changed.is_empty() {
+        let old = self.ring.sealing();
+        if !changed.is_empty() || old != key {
             for peer in self.peers.iter_mut() {
                 let candidate = peer.attempt.as_mut().and_then(|a| a.candidate.as_mut());
-                peer.session.iter_mut().chain(candidate).for_each(|s| s.forget_keys(&changed, &ring, &self.boot));
+                peer.session.iter_mut().chain(candidate).for_each(|s| s.follow(old, &changed, &ring, &self.boot));
             }
         }
         self.ring = ring;

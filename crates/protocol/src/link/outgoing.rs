@@ -173,7 +173,7 @@ impl Link {
         let counter = session.counter;
         session.counter += 1;
         let theirs = session.theirs;
-        let (key, cipher) = session.sealer(&self.ring, &self.boot);
+        let (key, cipher) = session.sealer();
         Short { key, session: theirs, sender: self.tag, counter }.encode(packet.prepend(Short::LEN));
         let (header, plain) = packet.bytes_mut().split_at_mut(Short::LEN);
         let tag = cipher.seal(counter, header, plain);

@@ -184,11 +184,11 @@ impl Peer {
 }
 
 impl Session {
-    /// What a handshake under `hello` led to, under the key of our ring that seals.
-    pub(crate) fn new(ring: &KeyRing, ours: &Boot, boot: Boot, epoch: u8, nonce: u64, hello: &Hello) -> Self {
-        let key = ring.sealing();
+    /// What a handshake under `hello` led to. It seals with the key of that hello, which must be in the ring: a peer that
+    /// was down while keys were rotated knows no other. See [`Session::meet`].
+    pub(crate) fn new(ring: &KeyRing, key: u8, ours: &Boot, boot: Boot, epoch: u8, nonce: u64, hello: &Hello) -> Self {
         let (mine, their) = (nonce, hello.nonce);
-        let derive = |from, to, a, b| ring.data(key, from, to, a, b).expect("the sealing key is in the ring");
+        let derive = |from, to, a, b| ring.data(key, from, to, a, b).expect("the hello's key is in the ring");
         Self {
             epoch,
             open_key: key,
@@ -218,16 +218,25 @@ impl Session {
         Some(&self.open)
     }
 
-    /// The cipher that seals; follows our ring when it moves to another key.
+    /// The cipher that seals, and its key.
     #[inline]
-    pub(crate) fn sealer(&mut self, ring: &KeyRing, ours: &Boot) -> (u8, &Cipher) {
-        let key = ring.sealing();
-        if self.seal_key != key {
-            let (mine, their) = self.nonces;
-            self.seal = ring.data(key, ours, &self.boot, mine, their).expect("the sealing key is in the ring");
-            self.seal_key = key;
+    pub(crate) fn sealer(&self) -> (u8, &Cipher) {
+        (self.seal_key, &self.seal)
+    }
+
+    /// The peer sealed a packet with `key`. When that is the key we would use, but did not since the peer lagged behind,
+    /// we do from now on.
+    #[inline]
+    pub(crate) fn meet(&mut self, key: u8, ring: &KeyRing, ours: &Boot) {
+        if self.seal_key != key && key == ring.sealing() {
+            self.seal_with(key, ring, ours);
         }
-        (key, &self.seal)
+    }
+
+    fn seal_with(&mut self, key: u8, ring: &KeyRing, ours: &Boot) {
+        let (mine, their) = self.nonces;
+        self.seal = ring.data(key, ours, &self.boot, mine, their).expect("the sealing key is in the ring");
+        self.seal_key = key;
     }
 
     /// Binds a reliable packet that we send to this session, or undoes it: its checksum is turned by what only this
@@ -244,16 +253,18 @@ impl Session {
         turn(plain, self.nonces.1, self.nonces.0);
     }
 
-    /// Derives anew, from the key that seals now, what came from a key that is gone.
-    pub(crate) fn forget_keys(&mut self, gone: &[u8], ring: &KeyRing, ours: &Boot) {
+    /// The ring moves on from `old`: a session that was sealed with its key is sealed with the new one; `gone` are keys
+    /// from which nothing may be derived any more.
+    pub(crate) fn follow(&mut self, old: u8, gone: &[u8], ring: &KeyRing, ours: &Boot) {
         let key = ring.sealing();
         let present = "the sealing key is in the ring";
         let (mine, their) = self.nonces;
         if gone.contains(&self.open_key) {
             (self.open_key, self.open) = (key, ring.data(key, &self.boot, ours, their, mine).expect(present));
         }
-        if gone.contains(&self.seal_key) {
-            (self.seal_key, self.seal) = (key, ring.data(key, ours, &self.boot, mine, their).expect(present));
+        let moved = self.seal_key == old && old != key;
+        if moved || gone.contains(&self.seal_key) {
+            self.seal_with(key, ring, ours);
         }
         if let Some(group) = self.group.as_deref_mut().filter(|g| gone.contains(&g.0)) {
             (group.0, group.1) = (key, ring.group(key, &self.boot).expect(present));

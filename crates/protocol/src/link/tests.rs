@@ -378,6 +378,32 @@ fn keys_rotate_under_a_running_session() {
     assert_eq!(world.said[1], [Said::Message(a, b"new key".to_vec())]);
 }
 
+/// A peer that was down while keys were rotated is answered with the key that it has, and follows once it is told.
+#[test]
+fn who_was_away_during_a_rotation_comes_back() {
+    let mut world = World::new(2);
+    let mut ring = KeyRing::new(1, [9; 32]);
+    ring.add(2, [7; 32]).unwrap();
+    ring.seal_with(2).unwrap();
+    world.links[0].set_ring(Arc::new(ring.clone()));
+    let (b, a) = (world.know(0, 1), world.know(1, 0));
+    world.reliable(1, a, b"I know the old key");
+    world.run_until(world.now + Duration::from_secs(1));
+    world.reliable(0, b, b"so I use it");
+    world.run_until(world.now + Duration::from_secs(1));
+    assert!(world.said[0].contains(&Said::Message(b, b"I know the old key".to_vec())));
+    assert!(world.said[1].contains(&Said::Message(a, b"so I use it".to_vec())));
+    world.links[1].set_ring(Arc::new(ring.clone()));
+    world.reliable(1, a, b"now I have the new one");
+    world.run_until(world.now + Duration::from_secs(1));
+    ring.remove(1).unwrap();
+    world.links.iter_mut().for_each(|l| l.set_ring(Arc::new(ring.clone())));
+    world.reliable(0, b, b"the old one is gone");
+    world.run_until(world.now + Duration::from_secs(1));
+    assert_eq!(world.said[1].last(), Some(&Said::Message(a, b"the old one is gone".to_vec())));
+    assert!(world.said.iter().flatten().all(|s| !matches!(s, Said::Down(..))), "one session throughout");
+}
+
 /// An unknown group member is challenged once, and then heard.
 #[test]
 fn a_group_is_heard_once_its_sender_has_proved_itself() {

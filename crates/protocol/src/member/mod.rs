@@ -208,6 +208,10 @@ pub trait Engine: for<'a> Machine<Input<'a> = Input<'a>, Output<'a> = Output<'a>
     fn is_empty(&self) -> bool {
         self.len() == 0
     }
+    /// Where the members are that ours holds links with: what all shall hear is passed on to them.
+    fn linked(&self) -> Vec<Addr> {
+        Vec::new()
+    }
     /// AT-1: writes one of our own attributes, or removes it.
     ///
     /// # Errors

@@ -4,11 +4,12 @@
 //! says who hears whom.
 //!
 //! ```text
-//!   Arrived ──▶ link ──▶ route ──▶ engine ──▶ Event
-//!   Transmit ◀── link ◀── route ◀── engine        Wire, Unwire ──▶ driver
+//!   Arrived ──▶ link ──▶ route ──▶ engine, rumours ──▶ Event, Rumour
+//!   Transmit ◀── link ◀── route ◀── engine, rumours       Wire, Unwire ──▶ driver
 //! ```
 
 mod route;
+mod rumours;
 mod start;
 
 pub use start::Start;
@@ -16,6 +17,7 @@ pub use start::Start;
 use crate::link::status::Ticket;
 use crate::link::{self, Link};
 use crate::member::{Engine, Event, Name};
+use crate::rumour::{self, Rumours};
 use phalanx_core::buf::Attachment;
 use phalanx_core::{Addr, Buf, Code, Duration, Fingerprint, Instant, Machine, NodeId, Port, Sink};
 use route::{Errand, Heard};
@@ -52,6 +54,9 @@ impl Plane {
         }
     }
 }
+
+/// Where rumours are spoken and heard.
+const RUMOURS: Port = Port(3);
 
 /// How long a link that nobody needs any more may take to come to rest.
 const PARTING: Duration = Duration::from_secs(3);
@@ -135,6 +140,8 @@ pub enum Output<'a> {
     Reached(&'static str),
     /// Membership changed.
     Event(Event<'a>),
+    /// Somebody tells, asks or answers something.
+    Rumour(rumour::Output<'a>),
 }
 
 /// A sink for what nodes decide.
@@ -147,6 +154,8 @@ pub struct Node<E> {
     link: Link,
     engine: Option<E>,
     management: Option<Box<E>>,
+    /// What members tell each other; not all drivers want to know.
+    rumours: Option<Box<Rumours>>,
     /// The largest datagram that the platform carries to any peer.
     largest: u16,
     /// What the link handed on, for the engine; and what the engine wants sent. Both empty between calls.
@@ -161,14 +170,14 @@ impl<E: Engine> Node<E> {
     #[must_use]
     pub fn new(link: Link, engine: E, largest: u16) -> Self {
         let (heard, errands, parting) = (Vec::new(), Vec::new(), Vec::new());
-        Self { link, engine: Some(engine), management: None, largest, heard, errands, parting }
+        Self { link, engine: Some(engine), management: None, rumours: None, largest, heard, errands, parting }
     }
 
     /// A supervisor: a member of the management zone, and of no base zone.
     #[must_use]
     pub fn supervisor(link: Link, management: E, largest: u16) -> Self {
         let (heard, errands, parting) = (Vec::new(), Vec::new(), Vec::new());
-        Self { link, engine: None, management: Some(Box::new(management)), largest, heard, errands, parting }
+        Self { link, engine: None, management: Some(Box::new(management)), rumours: None, largest, heard, errands, parting }
     }
 
     /// Makes a member of a base zone a supervisor, too.
@@ -233,7 +242,11 @@ impl<E: Engine> Node<E> {
     /// # Errors
     /// As [`Engine::rename`].
     pub fn rename(&mut self, now: Instant, name: &Name) -> Result<(), Code> {
-        self.own_engine().1.rename(now, name)
+        self.own_engine().1.rename(now, name)?;
+        if let Some(rumours) = &mut self.rumours {
+            rumours.rename(name.clone());
+        }
+        Ok(())
     }
 
     /// HI-1: moves to another zone while it runs: its members hear of a move, not of a failure. `seeds` are where members
@@ -306,6 +319,7 @@ impl<E: Engine> Machine for Node<E> {
         if let Some(management) = management.as_mut().filter(|e| e.deadline() <= now) {
             management.expire(now, &mut route::EngineOut { plane: Plane::Management, errands, out });
         }
+        self.expire_rumours(now, out);
         self.run_errands(now, out);
         while let Some(i) = self.parting.iter().position(|p| p.0 <= now) {
             let (_, node) = self.parting.swap_remove(i);
@@ -322,12 +336,16 @@ impl<E: Engine> Machine for Node<E> {
     fn deadline(&self) -> Instant {
         let parting = self.parting.iter().map(|p| p.0).fold(Instant::NEVER, Instant::min);
         let engines = self.engine.iter().chain(self.management.as_deref()).map(Machine::deadline);
-        engines.fold(self.link.deadline().min(parting), Instant::min)
+        let rumours = self.rumours.as_ref().map_or(Instant::NEVER, |r| r.deadline());
+        engines.fold(self.link.deadline().min(parting).min(rumours), Instant::min)
     }
 
     fn fingerprint(&self, print: &mut Fingerprint) {
         self.link.fingerprint(print);
         self.engine.iter().chain(self.management.as_deref()).for_each(|e| e.fingerprint(print));
+        if let Some(rumours) = &self.rumours {
+            rumours.fingerprint(print);
+        }
         for &(at, node) in &self.parting {
             print.instant(at);
             print.add(&node);

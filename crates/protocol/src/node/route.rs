@@ -1,6 +1,6 @@
 //! Who hears whom: what the link hands on goes to the machine that cares, and what machines decide goes to the link.
 
-use super::{Node, Out, Output, PARTING, Plane};
+use super::{Node, Out, Output, PARTING, Plane, RUMOURS};
 use crate::link::{self, states};
 use crate::member::{self, Engine, Peer};
 use phalanx_core::{
@@ -13,6 +13,7 @@ use std::sync::Arc;
 pub(super) enum Heard {
     Datagram { from: NodeId, to: Plane, group: bool, bytes: Buf },
     Message { from: NodeId, to: Plane, bytes: Owned },
+    Rumour { from: NodeId, bytes: Buf },
     Up { node: NodeId, identity: Identity, boot: Boot },
     Down { node: NodeId, code: Code },
     Refused { node: NodeId },
@@ -44,6 +45,7 @@ pub(super) enum Errand {
     Datagram { plane: Plane, to: Addr, bytes: Buf },
     Cast { plane: Plane, group: Group, bytes: Buf },
     Message { from: Plane, plane: Plane, to: Addr, message: Letter },
+    Rumour { to: Addr, bytes: Buf },
     Release { addr: Addr },
 }
 
@@ -66,6 +68,9 @@ impl<'o, S: Out> Sink<link::Output<'o>> for LinkOut<'_, S> {
                 if let Some(to) = Plane::of(to) {
                     self.heard.push(Heard::Datagram { from: from.node, to, group, bytes: Buf::copy_of(payload) });
                 }
+            }
+            link::Output::Message { from, to: RUMOURS, payload: Payload::Bytes(bytes) } => {
+                self.heard.push(Heard::Rumour { from: from.node, bytes: Buf::copy_of(bytes) });
             }
             link::Output::Message { from, to, payload } => {
                 let Some(to) = Plane::of(to) else { return };
@@ -182,9 +187,15 @@ impl<E: Engine> Node<E> {
                 };
                 self.tell_engine(now, to, Input::Message { from, payload }, out);
             }
+            Heard::Rumour { from, bytes } => {
+                if let Some(from) = self.peer(from) {
+                    self.on_rumour(now, from.addr, bytes.bytes(), out);
+                }
+            }
             Heard::Up { node, identity, boot } => {
                 if let Some((addr, _)) = self.link.whereabouts(node) {
                     self.tell_engines(now, || Input::Up { peer: Peer { addr, identity, boot } }, out);
+                    self.rumours_up(now, addr, out);
                 }
             }
             Heard::Down { node, code } => {
@@ -258,6 +269,13 @@ impl<E: Engine> Node<E> {
                 if let Err(code) = sent {
                     self.tell_engine(now, from, member::Input::Down { addr: to, code }, out);
                 }
+            }
+            Errand::Rumour { to, bytes } => {
+                let sent = self.reach(to).and_then(|node| {
+                    self.link.send_reliable(now, RUMOURS, Endpoint { node, port: RUMOURS }, bytes.bytes())
+                });
+                // A neighbour that cannot take it is about to be one no more; others pass the rumour on.
+                let _ = sent;
             }
             Errand::Release { addr } => self.part_with(now, addr),
         }

@@ -406,6 +406,10 @@ impl Engine for Zone {
         self.roster.card(member)
     }
 
+    fn linked(&self) -> Vec<Addr> {
+        self.neighbours().filter_map(|slot| Some(self.roster.card(slot)?.addr)).collect()
+    }
+
     fn members(&self) -> impl Iterator<Item = (Slot, Version)> {
         self.book.view.members(&self.roster)
     }

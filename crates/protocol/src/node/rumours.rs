@@ -1,0 +1,137 @@
+//! A node's rumours: who hears them, and how they are begun.
+
+use super::route::Errand;
+use super::{Node, Out, Output};
+use crate::member::Engine;
+use crate::rumour::{self, Id, Input, Rumours, Words, keys::Keys};
+use phalanx_core::{Addr, Buf, Code, Duration, Instant, Machine, Sink};
+
+/// The rumours' decisions.
+struct RumoursOut<'n, S> {
+    errands: &'n mut Vec<Errand>,
+    out: &'n mut S,
+}
+
+impl<'o, S: Out> Sink<rumour::Output<'o>> for RumoursOut<'_, S> {
+    fn push(&mut self, output: rumour::Output<'o>) {
+        match output {
+            rumour::Output::Send { to, bytes } => self.errands.push(Errand::Rumour { to, bytes: Buf::copy_of(bytes) }),
+            said => self.out.push(Output::Rumour(said)),
+        }
+    }
+}
+
+impl<E: Engine> Node<E> {
+    /// Tells, asks and hears rumours from now on.
+    #[must_use]
+    pub fn with_rumours(mut self, rumours: Rumours) -> Self {
+        self.rumours = Some(Box::new(rumours));
+        self
+    }
+
+    /// The rumours, to be looked at.
+    #[must_use]
+    pub fn rumours(&self) -> Option<&Rumours> {
+        self.rumours.as_deref()
+    }
+
+    /// Tells all members of the zone something.
+    ///
+    /// # Errors
+    /// As [`Rumours::tell`]; `NotInitialized` without rumours.
+    pub fn tell(&mut self, now: Instant, words: Words<'_>, out: &mut impl Out) -> Result<Id, Code> {
+        self.with(now, out, |rumours, neighbours, out| rumours.tell(words, neighbours, out))
+    }
+
+    /// Asks all members of the zone something.
+    ///
+    /// # Errors
+    /// As [`Rumours::ask`]; `NotInitialized` without rumours.
+    pub fn ask(
+        &mut self,
+        now: Instant,
+        words: Words<'_>,
+        patience: Duration,
+        out: &mut impl Out,
+    ) -> Result<Id, Code> {
+        self.with(now, out, |rumours, neighbours, out| rumours.ask(now, words, patience, neighbours, out))
+    }
+
+    /// Asks one member something, wherever it is.
+    ///
+    /// # Errors
+    /// As [`Rumours::ask_one`]; `NotInitialized` without rumours.
+    pub fn ask_one(
+        &mut self,
+        now: Instant,
+        to: Addr,
+        words: Words<'_>,
+        patience: Duration,
+        out: &mut impl Out,
+    ) -> Result<Id, Code> {
+        self.with(now, out, |rumours, _, out| rumours.ask_one(now, words, patience, to, out))
+    }
+
+    /// Answers a question.
+    ///
+    /// # Errors
+    /// As [`Rumours::reply`]; `NotInitialized` without rumours.
+    pub fn reply(&mut self, now: Instant, id: Id, body: &[u8], out: &mut impl Out) -> Result<(), Code> {
+        self.with(now, out, |rumours, neighbours, out| rumours.reply(id, body, neighbours, out))
+    }
+
+    /// Nobody waits for replies to a question of ours any more.
+    pub fn forget(&mut self, id: Id) {
+        if let Some(rumours) = &mut self.rumours {
+            rumours.forget(id);
+        }
+    }
+
+    /// Asks a member for a sign of life.
+    ///
+    /// # Errors
+    /// `NotInitialized` without rumours.
+    pub fn ping(&mut self, now: Instant, to: Addr, out: &mut impl Out) -> Result<u32, Code> {
+        self.with(now, out, |rumours, _, out| Ok(rumours.ping(now, to, out)))
+    }
+
+    /// The cluster shall have these keys.
+    ///
+    /// # Errors
+    /// As [`Rumours::rekey`]; `NotInitialized` without rumours.
+    pub fn rekey(&mut self, now: Instant, keys: Keys, out: &mut impl Out) -> Result<(), Code> {
+        self.with(now, out, |rumours, neighbours, out| rumours.rekey(keys, neighbours, out))
+    }
+
+    pub(super) fn on_rumour(&mut self, now: Instant, from: Addr, bytes: &[u8], out: &mut impl Out) {
+        let _ = self.with(now, out, |rumours, neighbours, out| {
+            rumours.handle(now, Input::Heard { from, bytes, neighbours }, out);
+            Ok(())
+        });
+    }
+
+    pub(super) fn rumours_up(&mut self, now: Instant, addr: Addr, out: &mut impl Out) {
+        if let Some(rumours) = &mut self.rumours {
+            rumours.handle(now, Input::Up { addr }, &mut RumoursOut { errands: &mut self.errands, out });
+        }
+    }
+
+    pub(super) fn expire_rumours(&mut self, now: Instant, out: &mut impl Out) {
+        if let Some(rumours) = self.rumours.as_mut().filter(|r| r.deadline() <= now) {
+            rumours.expire(now, &mut RumoursOut { errands: &mut self.errands, out });
+        }
+    }
+
+    fn with<R, S: Out>(
+        &mut self,
+        now: Instant,
+        out: &mut S,
+        act: impl FnOnce(&mut Rumours, &[Addr], &mut RumoursOut<'_, S>) -> Result<R, Code>,
+    ) -> Result<R, Code> {
+        let neighbours = self.engine().linked();
+        let Some(rumours) = &mut self.rumours else { return Err(Code::NotInitialized) };
+        let result = act(rumours, &neighbours, &mut RumoursOut { errands: &mut self.errands, out });
+        self.run_errands(now, out);
+        result
+    }
+}
