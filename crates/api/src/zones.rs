@@ -30,6 +30,9 @@ pub struct Census {
     pub supervisors: u64,
     /// Who counted: a supervisor, or the node that was asked when there is none.
     pub source: String,
+    /// The list goes on in another part.
+    #[serde(skip_serializing_if = "std::ops::Not::not", default)]
+    pub more: bool,
 }
 
 /// The members of a zone.
@@ -40,4 +43,7 @@ pub struct ZoneMembers {
     pub name: String,
     /// Who is there.
     pub members: Vec<Member>,
+    /// The list goes on in another part.
+    #[serde(skip_serializing_if = "std::ops::Not::not", default)]
+    pub more: bool,
 }

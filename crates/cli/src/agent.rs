@@ -1,17 +1,23 @@
 //! `phalanx agent`: the daemon. `phalanx config show`: what it would be started with, and why.
 
-use phalanx_daemon::agent::{Agent, Remote, Settings};
+mod log;
+mod plan;
+
+use log::Log;
+use nix::sys::resource::{Resource, getrlimit, setrlimit};
+use nix::sys::signal::{SigSet, Signal};
+use phalanx_daemon::agent::handlers::Handlers;
+use phalanx_daemon::agent::{Agent, Remote};
 use phalanx_daemon::config::Layers;
 use phalanx_daemon::control::Control;
-use phalanx_daemon::seeds::{Seeds, addresses};
-use phalanx_daemon::store::{Key, Store, hex, unhex};
-use phalanx_protocol::member::Name;
-use phalanx_protocol::zone::Config;
-use phalanx_protocol::zone::hierarchy::Role;
+use phalanx_daemon::seeds::Seeds;
+use phalanx_daemon::store::hex;
+use plan::{Live, Plan};
+use sd_notify::NotifyState;
 use std::io::Write;
-use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
 
 /// The configuration file that is read when none is named and it is there.
@@ -19,6 +25,10 @@ const FILE: &str = "/etc/phalanx/phalanx.toml";
 
 /// Between two look-ups of seeds.
 const LOOK_UP: Duration = Duration::from_secs(30);
+/// Between two looks at how busy the machine is.
+const LOAD: Duration = Duration::from_secs(5);
+/// A daemon with fewer descriptors may have to turn neighbours or clients away.
+const DESCRIPTORS: u64 = 1024;
 
 /// Runs a node of the cluster until it is told to leave
 #[derive(clap::Args)]
@@ -42,7 +52,7 @@ struct Options {
     /// Where others reach it, when that is another address
     #[arg(long, value_name = "ADDR")]
     advertise: Option<String>,
-    /// Where other members may be: HOST, HOST:PORT, hosts:node[1-9], file:PATH; as often as you like
+    /// Where other members may be: HOST, HOST:PORT, hosts:node[1-9], srv:NAME, file:PATH; as often as you like
     #[arg(long, value_name = "SEED")]
     join: Vec<String>,
     /// The cluster's key, 64 hexadecimal digits; others on this machine can see it here: better PHALANX_KEY or --key-file
@@ -63,6 +73,33 @@ struct Options {
     /// How it watches and speaks: lan, wan, local or paper
     #[arg(long)]
     profile: Option<String>,
+    /// Where the control API is served over TCP, too, such as 127.0.0.1:7947
+    #[arg(long, value_name = "ADDR")]
+    http: Option<String>,
+    /// The zone it is in, where there are several
+    #[arg(long, value_name = "NAME")]
+    zone: Option<String>,
+    /// Where supervisors are, for members of a zone; as --join
+    #[arg(long, value_name = "SEED")]
+    supervisor: Vec<String>,
+    /// member or supervisor
+    #[arg(long)]
+    role: Option<String>,
+    /// What the node says of itself from its start: KEY=VALUE; as often as you like
+    #[arg(long, value_name = "KEY=VALUE")]
+    attribute: Vec<String>,
+    /// A script to run when something happens: WHAT=COMMAND; as often as you like
+    #[arg(long, value_name = "WHAT=COMMAND")]
+    on: Vec<String>,
+    /// What to do when another member has the name: refuse or rename
+    #[arg(long, value_name = "POLICY")]
+    name_conflict: Option<String>,
+    /// How much is logged: error, warn, info, debug or trace
+    #[arg(long, value_name = "LEVEL")]
+    log: Option<String>,
+    /// How the log is written: text or json
+    #[arg(long, value_name = "FORMAT")]
+    log_format: Option<String>,
 }
 
 /// What the daemon would be started with
@@ -107,14 +144,26 @@ impl Options {
             ("data-dir", &self.data_dir),
             ("socket", &self.socket),
             ("profile", &self.profile),
+            ("http", &self.http),
+            ("zone", &self.zone),
+            ("role", &self.role),
+            ("name-conflict", &self.name_conflict),
+            ("log", &self.log),
+            ("log-format", &self.log_format),
         ];
         for (option, value) in given {
             if let Some(value) = value {
                 layers.read_flag(option, vec![value.clone()]).map_err(|e| e.to_string())?;
             }
         }
-        if !self.join.is_empty() {
-            layers.read_flag("join", self.join.clone()).map_err(|e| e.to_string())?;
+        let lists = [
+            ("join", &self.join),
+            ("supervisors", &self.supervisor),
+            ("attributes", &self.attribute),
+            ("on", &self.on),
+        ];
+        for (option, values) in lists.into_iter().filter(|l| !l.1.is_empty()) {
+            layers.read_flag(option, values.clone()).map_err(|e| e.to_string())?;
         }
         Ok(layers)
     }
@@ -127,161 +176,185 @@ pub(crate) fn config(args: &ConfigArgs) -> Result<ExitCode, String> {
     for (entry, value, from) in layers.show() {
         // Nobody reads any more: that is no error.
         let _ = match origin {
-            true => writeln!(out, "{:14} {:32} {from}", entry.key, value),
-            false => writeln!(out, "{:14} {value}", entry.key),
+            true => writeln!(out, "{:16} {:32} {from}", entry.key, value),
+            false => writeln!(out, "{:16} {value}", entry.key),
         };
     }
     Ok(ExitCode::SUCCESS)
 }
 
-pub(crate) fn run(args: &Args) -> Result<ExitCode, String> {
+pub(crate) fn run(args: Args) -> Result<ExitCode, String> {
     let layers = args.options.layers()?;
+    let log = Log::start(layers.text("log").unwrap_or_default(), layers.text("log_format").unwrap_or_default());
     let signals = block_signals()?;
-    let Plan { settings, fresh, seeds, missing } = plan(&layers)?;
-    let socket = PathBuf::from(layers.text("socket").unwrap_or_default());
+    look_at_descriptors();
+    let Plan { settings, fresh, seeds, missing, http, socket, live } = plan::plan(&layers)?;
     let key = hex(&settings.keys[0].key);
     let mut agent = Agent::start(settings).map_err(|e| e.to_string())?;
     if let Some(dir) = socket.parent() {
         std::fs::create_dir_all(dir).map_err(|e| format!("cannot create {}: {e}", dir.display()))?;
     }
-    let control = Control::open(&agent, &socket)
-        .map_err(|e| format!("cannot listen at {}: {e} (choose another --socket)", socket.display()))?;
+    let control = Control::open(&agent, &socket, http).map_err(|e| {
+        format!("cannot serve the control API at {}: {e} (choose another --socket or --http)", socket.display())
+    })?;
     let addr = agent.addr();
-    eprintln!("phalanx: listening at {addr}");
+    tracing::info!(%addr, name = agent.name(), version = env!("CARGO_PKG_VERSION"), "listening");
+    if let Some(http) = control.http() {
+        tracing::info!(addr = %http, "serving HTTP");
+    }
     if fresh {
         eprintln!("phalanx: a new cluster. Others join it with:");
         eprintln!("  PHALANX_KEY={key} phalanx agent --join {addr}");
     }
     for (seed, why) in &missing {
-        eprintln!("phalanx: seed {seed}: {why} (tried again every {} s)", LOOK_UP.as_secs());
+        tracing::warn!(seed, "{why} (tried again every {} s)", LOOK_UP.as_secs());
     }
-    if !seeds.is_empty() {
-        let remote = agent.remote();
-        start_thread("seeds", move || look_up(&seeds, &remote))?;
-    }
-    let remote = agent.remote();
-    start_thread("signals", move || {
-        while let Ok(signal) = signals.wait() {
-            eprintln!("phalanx: {signal}: leaving the cluster");
-            remote.tell(|agent| agent.leave(0));
-        }
-    })?;
-    agent.run(|_| ()).map_err(|code| format!("the network failed: {code:?}"))?;
+    let (remote, handlers) = (agent.remote(), Handlers::default());
+    let running =
+        Running { options: args.options, layers, log, seeds: Arc::new(RwLock::new(seeds)), handlers, live, remote };
+    running.begin(&mut agent)?;
+    notify(&[NotifyState::Ready]);
+    start_thread("signals", move || running.obey(&signals))?;
+    let verdict =
+        agent.run(|_| notify(&[NotifyState::Watchdog])).map_err(|code| format!("the network failed: {code}"))?;
     drop(control);
-    Ok(ExitCode::SUCCESS)
+    Ok(verdict.into())
+}
+
+/// What can be changed while the daemon runs.
+struct Running {
+    options: Options,
+    layers: Layers,
+    log: Log,
+    seeds: Arc<RwLock<Seeds>>,
+    handlers: Handlers,
+    live: Live,
+    remote: Remote,
+}
+
+impl Running {
+    /// Everything that runs beside the loop begins.
+    fn begin(&self, agent: &mut Agent) -> Result<(), String> {
+        for (key, value) in &self.live.attributes {
+            let set = agent.set_attribute(key, Some(value));
+            set.map_err(|e| self.layers.wrong("attributes", e).to_string())?;
+        }
+        self.handlers.set(self.live.handlers.clone());
+        let started = self.handlers.start(agent.journal(), self.remote.clone());
+        started.map_err(|e| format!("cannot start a thread: {e}"))?;
+        let (seeds, remote) = (Arc::clone(&self.seeds), self.remote.clone());
+        start_thread("seeds", move || look_up(&seeds, &remote))?;
+        if self.layers.flag("load") {
+            let remote = self.remote.clone();
+            start_thread("load", move || tell_load(&remote))?;
+        }
+        Ok(())
+    }
+
+    /// Does what signals say, for ever.
+    fn obey(mut self, signals: &SigSet) {
+        while let Ok(signal) = signals.wait() {
+            if signal == Signal::SIGHUP {
+                match self.reload() {
+                    Ok(()) => tracing::info!("the configuration was read again"),
+                    Err(why) => tracing::error!("the configuration stays as it was: {why}"),
+                }
+                notify(&[NotifyState::Ready]);
+            } else {
+                tracing::info!("{signal}: leaving the cluster");
+                notify(&[NotifyState::Stopping]);
+                self.remote.tell(|agent| agent.leave(0));
+            }
+        }
+    }
+
+    /// Reads the configuration again. What can be changed is; what cannot is named.
+    fn reload(&mut self) -> Result<(), String> {
+        let layers = self.options.layers()?;
+        let (live, seeds) = (Live::of(&layers)?, plan::seeds(&layers)?);
+        for (entry, value, _) in layers.show() {
+            let before = self.layers.show().find(|(e, ..)| e.key == entry.key).map(|(_, v, _)| v);
+            if before.as_ref() != Some(&value) && !RELOADED.contains(&entry.key) {
+                tracing::warn!("`{}` was changed: restart the daemon for it", entry.key);
+            }
+        }
+        self.log.set(layers.text("log").unwrap_or_default());
+        self.handlers.set(live.handlers.clone());
+        let removed = self.live.attributes.keys().filter(|k| !live.attributes.contains_key(*k));
+        let mut changes: Vec<(String, Option<String>)> = removed.map(|k| (k.clone(), None)).collect();
+        changes.extend(live.attributes.iter().map(|(k, v)| (k.clone(), Some(v.clone()))));
+        self.remote.tell(move |agent| {
+            for (key, value) in &changes {
+                if let Err(why) = agent.set_attribute(key, value.as_deref()) {
+                    tracing::error!(key, "{why}");
+                }
+            }
+        });
+        let (found, _) = seeds.resolve();
+        self.remote.tell(move |agent| agent.seek(&found));
+        *self.seeds.write().unwrap_or_else(PoisonError::into_inner) = seeds;
+        (self.layers, self.live) = (layers, live);
+        Ok(())
+    }
+}
+
+/// What SIGHUP changes.
+const RELOADED: [&str; 4] = ["attributes", "join", "log", "on"];
+
+/// Tells systemd, when it wants to know.
+fn notify(states: &[NotifyState<'_>]) {
+    let _ = sd_notify::notify(states);
+}
+
+/// As many descriptors as we may have; few are named.
+fn look_at_descriptors() {
+    let Ok((soft, hard)) = getrlimit(Resource::RLIMIT_NOFILE) else { return };
+    let raised = soft >= hard || setrlimit(Resource::RLIMIT_NOFILE, hard, hard).is_ok();
+    let have = if raised { hard } else { soft };
+    if have < DESCRIPTORS {
+        tracing::warn!(
+            "only {have} files may be open: tripwires and clients may be turned away; raise the limit to {DESCRIPTORS} \
+             (LimitNOFILE in the unit, or ulimit -n)"
+        );
+    }
 }
 
 fn start_thread(name: &str, work: impl FnOnce() + Send + 'static) -> Result<(), String> {
-    let started = std::thread::Builder::new().name(name.to_owned()).stack_size(128 * 1024).spawn(work);
+    let started = std::thread::Builder::new().name(name.to_owned()).stack_size(1 << 20).spawn(work);
     started.map(drop).map_err(|e| format!("cannot start a thread: {e}"))
 }
 
 /// Names may mean other addresses by now, and seeds that could not be found may be there: the node hears of new ones.
-fn look_up(seeds: &Seeds, remote: &Remote) {
+fn look_up(seeds: &RwLock<Seeds>, remote: &Remote) {
     loop {
         std::thread::sleep(LOOK_UP);
-        let (found, _) = seeds.resolve();
-        remote.tell(move |agent| agent.seek(&found));
+        let seeds = seeds.read().unwrap_or_else(PoisonError::into_inner).clone();
+        if !seeds.is_empty() {
+            let (found, _) = seeds.resolve();
+            remote.tell(move |agent| agent.seek(&found));
+        }
+    }
+}
+
+/// The run queue over the number of processors.
+fn tell_load(remote: &Remote) {
+    let processors = std::thread::available_parallelism().map_or(1, usize::from) as f64;
+    loop {
+        let text = std::fs::read_to_string("/proc/loadavg").unwrap_or_default();
+        if let Some(load) = text.split(' ').next().and_then(|l| l.parse::<f64>().ok()) {
+            let thousandths = (load / processors * 1000.0) as u32;
+            remote.tell(move |agent| agent.observe_load(thousandths));
+        }
+        std::thread::sleep(LOAD);
     }
 }
 
 /// Signals are taken by one thread, so all others must not get them.
-fn block_signals() -> Result<nix::sys::signal::SigSet, String> {
-    use nix::sys::signal::{SigSet, Signal};
+fn block_signals() -> Result<SigSet, String> {
     let mut signals = SigSet::empty();
-    signals.add(Signal::SIGTERM);
-    signals.add(Signal::SIGINT);
+    for signal in [Signal::SIGTERM, Signal::SIGINT, Signal::SIGHUP] {
+        signals.add(signal);
+    }
     signals.thread_block().map_err(|e| format!("cannot take signals: {e}"))?;
     Ok(signals)
-}
-
-/// What the layers come to.
-struct Plan {
-    settings: Settings,
-    /// The key was drawn just now.
-    fresh: bool,
-    seeds: Seeds,
-    /// Seeds that were not found, and why.
-    missing: Vec<(String, String)>,
-}
-
-fn plan(layers: &Layers) -> Result<Plan, String> {
-    let wrong = |key: &'static str, why: &dyn std::fmt::Display| layers.wrong(key, why).to_string();
-    let name = layers.text("name").map_or_else(host_name, |n| Ok(n.to_owned()))?;
-    let name = Name::new(&name).map_err(|e| wrong("name", &e))?;
-    let address = |key: &'static str| -> Result<Option<SocketAddr>, String> {
-        let found = layers.text(key).map(addresses).transpose().map_err(|e| wrong(key, &e))?;
-        Ok(found.map(|addrs| addrs[0]))
-    };
-    let bind = address("bind")?.ok_or_else(|| wrong("bind", &"give an address"))?;
-    let advertise = address("advertise")?;
-    let seeds = Seeds::parse(layers.list("join").iter().map(String::as_str)).map_err(|e| wrong("join", &e))?;
-    let (found, missing) = seeds.resolve();
-    let data = PathBuf::from(layers.text("data_dir").ok_or_else(|| wrong("data_dir", &"give a directory"))?);
-    let (keys, fresh) = keys(layers, &data)?;
-    let profile = match layers.text("profile") {
-        Some("wan") => Config::wan(),
-        Some("local") => Config::local(),
-        Some("paper") => Config::paper(),
-        _ => Config::lan(),
-    };
-    let settings = Settings {
-        name,
-        bind,
-        advertise,
-        keys,
-        cluster: layers.text("cluster").unwrap_or_default().to_owned(),
-        seeds: found,
-        profile: Config { tripwires: layers.flag("tripwires"), ..profile },
-        role: Role::Alone,
-        leave_timeout: phalanx_core::Duration::from_secs_f64(layers.seconds("leave_timeout").unwrap_or(2.0)),
-        data: Some(data),
-    };
-    Ok(Plan { settings, fresh, seeds, missing })
-}
-
-/// The cluster's keys: those on disk, or the one that was given, or a new one. True when it is new.
-fn keys(layers: &Layers, data: &Path) -> Result<(Vec<Key>, bool), String> {
-    let given = match (layers.text("key"), layers.text("key_file")) {
-        (Some(text), _) => Some(("key", text.to_owned())),
-        (None, Some(path)) => {
-            let text = std::fs::read_to_string(path).map_err(|e| layers.wrong("key_file", e).to_string())?;
-            Some(("key_file", text))
-        }
-        (None, None) => None,
-    };
-    let given = match given {
-        Some((setting, text)) => {
-            let why = "a key is 64 hexadecimal digits, as the first node printed it";
-            Some((setting, unhex(text.trim()).ok_or_else(|| layers.wrong(setting, why).to_string())?))
-        }
-        None => None,
-    };
-    let store = Store::open(data).map_err(|e| e.to_string())?;
-    match (store.keys().map_err(|e| e.to_string())?, given) {
-        (Some(kept), Some((setting, given))) if kept.iter().all(|k| k.key != given) => Err(format!(
-            "`{setting}` is not among the keys in {}: this node belongs to another cluster, or its keys were rotated; \
-             leave it out, or move the file `keys` away",
-            data.display()
-        )),
-        (Some(kept), _) => Ok((kept, false)),
-        (None, given) => {
-            let key = match given {
-                Some((_, key)) => key,
-                None => {
-                    let mut key = [0; 32];
-                    getrandom::fill(&mut key).map_err(|e| format!("the system has no random numbers: {e}"))?;
-                    key
-                }
-            };
-            let keys = vec![Key { id: 1, key }];
-            store.keep_keys(&keys).map_err(|e| e.to_string())?;
-            Ok((keys, given.is_none()))
-        }
-    }
-}
-
-fn host_name() -> Result<String, String> {
-    let name = nix::unistd::gethostname().map_err(|e| format!("the host has no name ({e}): give --name"))?;
-    Ok(name.to_string_lossy().into_owned())
 }

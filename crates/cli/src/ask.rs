@@ -1,12 +1,15 @@
 //! `members`, `status`, `events`, `leave`: what people ask a daemon.
 
-use phalanx_client::api::{Event, Member, Status, What};
+use phalanx_client::api::{Event, Member, Phase, Status, What};
 use phalanx_client::blocking::Client;
 use phalanx_client::{Error, SOCKET_VARIABLE};
 use std::io::Write;
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::time::{Duration, Instant};
 
+/// Between two looks at a daemon that is waited for.
+const LOOK: Duration = Duration::from_millis(20);
 /// Nobody answers (`EX_UNAVAILABLE`).
 const EXIT_UNREACHABLE: u8 = 69;
 
@@ -34,6 +37,11 @@ pub(crate) enum Output {
 pub(crate) struct Members {
     #[command(flatten)]
     common: Common,
+    /// Only those in this state: alive, failed, left or moved
+    #[arg(long)]
+    state: Option<String>,
+    /// Only these
+    names: Vec<String>,
 }
 
 /// How the node is
@@ -41,13 +49,22 @@ pub(crate) struct Members {
 pub(crate) struct StatusArgs {
     #[command(flatten)]
     common: Common,
+    /// Wait for a state: `member`, or `members=N` for a view of N members
+    #[arg(long, value_name = "STATE")]
+    wait: Option<String>,
+    /// How long to wait, in seconds
+    #[arg(long, default_value = "30", value_name = "SECONDS", requires = "wait")]
+    timeout: f64,
 }
 
-/// What happens, as it happens
+/// What happened; with -f also what happens, as it happens
 #[derive(clap::Args)]
 pub(crate) struct Events {
     #[command(flatten)]
     common: Common,
+    /// Go on with what happens from now on
+    #[arg(short, long)]
+    follow: bool,
     /// Go on with what follows this event
     #[arg(long, value_name = "ID")]
     after: Option<u64>,
@@ -103,10 +120,17 @@ pub(crate) fn print_json(value: &impl serde::Serialize) {
 }
 
 pub(crate) fn members(args: &Members) -> ExitCode {
-    told(args.common.client().members(), |members| match args.common.output {
+    let mut members = match args.common.client().members() {
+        Ok(members) => members,
+        Err(e) => return failed(&e),
+    };
+    members.retain(|m| args.state.as_ref().is_none_or(|s| s == m.state.name()));
+    members.retain(|m| args.names.is_empty() || args.names.contains(&m.name));
+    match args.common.output {
         Output::Json => print_json(&members),
         Output::Table => print_members(&members),
-    })
+    }
+    if members.is_empty() { crate::EXIT_NOTHING.into() } else { ExitCode::SUCCESS }
 }
 
 fn print_members(members: &[Member]) {
@@ -133,10 +157,47 @@ pub(crate) fn print_table<const N: usize>(head: [&str; N], rows: impl Iterator<I
 }
 
 pub(crate) fn status(args: &StatusArgs) -> ExitCode {
-    told(args.common.client().status(), |status| match args.common.output {
-        Output::Json => print_json(&status),
-        Output::Table => print_status(&status),
-    })
+    let client = args.common.client();
+    let status = match &args.wait {
+        None => client.status().map_err(|e| failed(&e)),
+        Some(state) => wait(&client, state, args.timeout),
+    };
+    match (status, args.common.output) {
+        (Ok(status), Output::Json) => print_json(&status),
+        (Ok(status), Output::Table) => print_status(&status),
+        (Err(code), _) => return code,
+    }
+    ExitCode::SUCCESS
+}
+
+/// Waits until the node is as somebody wants it to be, and for a daemon that is not there yet.
+fn wait(client: &Client, state: &str, seconds: f64) -> Result<Status, ExitCode> {
+    let members = state.strip_prefix("members=").map(str::parse::<usize>);
+    let holds = |status: &Status| match &members {
+        Some(Ok(n)) => status.alive == *n,
+        _ => status.phase == Phase::Member,
+    };
+    if (state != "member" && !matches!(members, Some(Ok(_)))) || !(0.0..1e6).contains(&seconds) {
+        eprintln!("phalanx: --wait takes `member` or `members=N`, and --timeout a number of seconds");
+        return Err(crate::EXIT_USAGE.into());
+    }
+    let until = Instant::now() + Duration::from_secs_f64(seconds);
+    loop {
+        let last = client.status();
+        match last {
+            Ok(status) if holds(&status) => return Ok(status),
+            _ if Instant::now() < until => std::thread::sleep(LOOK),
+            Ok(status) => {
+                let phase = format!("{:?}", status.phase).to_lowercase();
+                eprintln!("phalanx: not {state} after {seconds} s: {phase}, {} members", status.alive);
+                return Err(crate::EXIT_TIMEOUT.into());
+            }
+            Err(e) => {
+                eprintln!("phalanx: {e}");
+                return Err(crate::EXIT_TIMEOUT.into());
+            }
+        }
+    }
 }
 
 fn print_status(status: &Status) {
@@ -154,10 +215,22 @@ fn print_status(status: &Status) {
 
 pub(crate) fn events(args: &Events) -> ExitCode {
     let client = args.common.client();
-    for event in client.events(args.after) {
+    let print = |event: &Event| match args.common.output {
+        Output::Json => print_json(event),
+        Output::Table => print_event(event),
+    };
+    let recent = match client.recent(args.after) {
+        Ok(recent) => recent,
+        Err(e) => return failed(&e),
+    };
+    recent.iter().for_each(print);
+    if !args.follow {
+        return ExitCode::SUCCESS;
+    }
+    let last = recent.last().map(|e| e.id).or(args.after).unwrap_or(0);
+    for event in client.events(Some(last)) {
         match event {
-            Ok(event) if args.common.output == Output::Json => print_json(&event),
-            Ok(event) => print_event(&event),
+            Ok(event) => print(&event),
             Err(e) => return failed(&e),
         }
     }
@@ -175,10 +248,15 @@ fn print_event(event: &Event) {
         What::Attribute { name, key, value: None } => format!("attribute  {name} {key} removed"),
         What::Name { holder, loser: Some(loser) } => format!("name       taken: {holder} keeps it, {loser} does not"),
         What::Name { holder, loser: None } => format!("name       {holder} alone has it"),
+        What::User { from, name, payload } => format!("event      {name} from {from}: {payload}"),
+        What::Query { query, from, name, payload } => format!("query      {name} from {from}: {payload} ({query})"),
+        What::Keys { epoch } => format!("keys       changed, epoch {epoch}"),
         What::Gap => "gap        events were missed: read the members anew".to_owned(),
         other => format!("{other:?}"),
     };
-    println!("{seconds}.{millis:03} {:>6}  {what}", event.id);
+    let mut out = std::io::stdout().lock();
+    // Nobody reads any more: that is no error.
+    let _ = writeln!(out, "{seconds}.{millis:03} {:>6}  {what}", event.id);
 }
 
 pub(crate) fn leave(args: &Leave) -> ExitCode {

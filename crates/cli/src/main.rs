@@ -1,22 +1,32 @@
 //! The `phalanx` command: one file for each subcommand.
 //!
 //! Data goes to stdout, messages to stderr. Exit codes: 0 good, 1 an error or a check that does not hold, 2 nothing
-//! found, 64 usage, 69 no daemon answers.
+//! found, 64 usage, 69 no daemon answers, 124 out of time.
 
 mod agent;
 mod ask;
 mod demo;
 mod dev;
 mod directory;
+mod doctor;
+mod fault;
+mod keys;
 mod lab;
 mod local;
+mod manual;
+mod rumours;
 mod sim;
+mod zones;
 
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory, Parser, Subcommand};
 use std::process::ExitCode;
 
 /// Something failed, or a check does not hold.
 const EXIT_ERROR: u8 = 1;
+/// Nothing was found, or a condition is false.
+const EXIT_NOTHING: u8 = 2;
+/// What was waited for did not come.
+const EXIT_TIMEOUT: u8 = 124;
 /// The command line cannot be understood (`EX_USAGE`; clap's own 2 means "condition false" here).
 const EXIT_USAGE: u8 = 64;
 
@@ -30,20 +40,32 @@ struct Args {
 
 #[derive(Subcommand)]
 enum Command {
-    Agent(agent::Args),
+    Agent(Box<agent::Args>),
     Config(agent::ConfigArgs),
     Members(ask::Members),
     Status(ask::StatusArgs),
     Attr(directory::Attr),
     Service(directory::ServiceArgs),
     Events(ask::Events),
+    Event(rumours::EventArgs),
+    Query(rumours::QueryArgs),
+    Rtt(rumours::RttArgs),
+    Zones(zones::ZonesArgs),
+    Census(zones::CensusArgs),
+    Tree(zones::TreeArgs),
     Leave(ask::Leave),
+    ForceLeave(rumours::ForceLeave),
+    Keys(keys::Args),
+    Fault(fault::Args),
+    Doctor(doctor::Args),
     Dev(dev::Args),
     Demo(demo::Args),
     /// Experiments: figures of the papers, comparisons with peers, plots
     Lab(lab::Args),
     /// The simulator: runs a scenario, or a swarm of drawn ones, and says whether everything held
     Sim(sim::Args),
+    Completions(manual::Completions),
+    Man(manual::Man),
 }
 
 fn main() -> ExitCode {
@@ -56,14 +78,26 @@ fn main() -> ExitCode {
         }
     };
     let done = match args.command {
-        Command::Agent(args) => agent::run(&args),
+        Command::Agent(args) => agent::run(*args),
         Command::Config(args) => agent::config(&args),
         Command::Members(args) => Ok(ask::members(&args)),
         Command::Status(args) => Ok(ask::status(&args)),
         Command::Attr(args) => Ok(directory::attr(&args)),
         Command::Service(args) => Ok(directory::service(&args)),
         Command::Events(args) => Ok(ask::events(&args)),
+        Command::Event(args) => Ok(rumours::event(&args)),
+        Command::Query(args) => Ok(rumours::query(&args)),
+        Command::Rtt(args) => Ok(rumours::rtt(&args)),
+        Command::Zones(args) => Ok(zones::zones(&args)),
+        Command::Census(args) => Ok(zones::census(&args)),
+        Command::Tree(args) => Ok(zones::tree(&args)),
         Command::Leave(args) => Ok(ask::leave(&args)),
+        Command::ForceLeave(args) => Ok(rumours::force_leave(&args)),
+        Command::Keys(args) => keys::run(&args),
+        Command::Fault(args) => fault::run(&args),
+        Command::Doctor(args) => Ok(doctor::run(&args)),
+        Command::Completions(args) => manual::completions(&args, Args::command()),
+        Command::Man(args) => manual::man(&args, Args::command()),
         Command::Demo(args) => demo::run(&args),
         Command::Dev(args) => dev::run(&args),
         Command::Lab(args) => lab::run(&args).map(|never| match never {}).map_err(|e| e.to_string()),

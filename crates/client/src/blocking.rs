@@ -1,7 +1,11 @@
 //! The same for programs without a runtime: each call waits for its answer.
 
 use crate::Error;
+use phalanx_api::operate::{Fault, KeyChange, KeyRing, RoundTrip};
+use phalanx_api::rumours::{Answer, Question};
+use phalanx_api::zones::{Census, Zone, ZoneMembers};
 use phalanx_api::{Attributes, Event, Member, Offer, Service, Status};
+use std::collections::BTreeMap;
 use std::path::Path;
 use tokio::runtime::{Builder, Runtime};
 
@@ -35,73 +39,63 @@ impl Client {
         Self { client, runtime }
     }
 
-    /// How the node is.
-    ///
-    /// # Errors
-    /// See [`Error`].
-    pub fn status(&self) -> Result<Status, Error> {
-        self.runtime.block_on(self.client.status())
-    }
-
-    /// Everybody whom the node sees, and those who are gone lately; by name.
-    ///
-    /// # Errors
-    /// See [`Error`].
-    pub fn members(&self) -> Result<Vec<Member>, Error> {
-        self.runtime.block_on(self.client.members())
-    }
-
-    /// What members say of themselves, by name.
-    ///
-    /// # Errors
-    /// See [`Error`].
-    pub fn attributes(&self) -> Result<Vec<Attributes>, Error> {
-        self.runtime.block_on(self.client.attributes())
-    }
-
-    /// Writes one of the node's own attributes; without a value it is removed.
-    ///
-    /// # Errors
-    /// See [`Error`].
-    pub fn set_attribute(&self, key: &str, value: Option<&str>) -> Result<(), Error> {
-        self.runtime.block_on(self.client.set_attribute(key, value))
-    }
-
-    /// Services that are there: those that an expression asks for, or all.
-    ///
-    /// # Errors
-    /// See [`Error`].
-    pub fn services(&self, find: Option<&str>) -> Result<Vec<Service>, Error> {
-        self.runtime.block_on(self.client.services(find))
-    }
-
-    /// The node offers a service, or changes what it says of it.
-    ///
-    /// # Errors
-    /// See [`Error`].
-    pub fn offer(&self, offer: &Offer) -> Result<(), Error> {
-        self.runtime.block_on(self.client.offer(offer))
-    }
-
-    /// The node offers a service no more.
-    ///
-    /// # Errors
-    /// See [`Error`].
-    pub fn withdraw(&self, name: &str, port: Option<u16>) -> Result<(), Error> {
-        self.runtime.block_on(self.client.withdraw(name, port))
-    }
-
-    /// The node leaves the cluster in an orderly way, and its daemon ends.
-    ///
-    /// # Errors
-    /// See [`Error`].
-    pub fn leave(&self) -> Result<(), Error> {
-        self.runtime.block_on(self.client.leave())
-    }
-
     /// What happens from now on, or since event `after`: each call of `next` waits. Ends with an error, or never.
     pub fn events(&self, after: Option<u64>) -> impl Iterator<Item = Result<Event, Error>> + '_ {
         let mut events = self.client.events(after);
         std::iter::repeat_with(move || self.runtime.block_on(events.next()))
     }
+
+    /// Asks all members something: each call of `next` waits for an answer, until their time is over.
+    ///
+    /// # Errors
+    /// See [`Error`].
+    pub fn ask(&self, question: &Question) -> Result<impl Iterator<Item = Result<Answer, Error>> + '_, Error> {
+        let mut answers = self.runtime.block_on(self.client.ask(question))?;
+        Ok(std::iter::from_fn(move || self.runtime.block_on(answers.next()).transpose()))
+    }
+}
+
+/// Each of these is a call of [`crate::Client`] that is waited for.
+macro_rules! calls {
+    ($($about:literal $name:ident($($arg:ident: $of:ty),*) -> $answer:ty;)*) => {
+        impl Client {
+            $(
+                #[doc = $about]
+                ///
+                /// # Errors
+                /// See [`Error`].
+                pub fn $name(&self, $($arg: $of),*) -> Result<$answer, Error> {
+                    self.runtime.block_on(self.client.$name($($arg),*))
+                }
+            )*
+        }
+    };
+}
+
+calls! {
+    "How the node is." status() -> Status;
+    "Everybody whom the node sees, and those who are gone lately; by name." members() -> Vec<Member>;
+    "What members say of themselves, by name." attributes() -> Vec<Attributes>;
+    "Writes one of the node's own attributes; without a value it is removed."
+        set_attribute(key: &str, value: Option<&str>) -> ();
+    "Services that are there: those that an expression asks for, or all." services(find: Option<&str>) -> Vec<Service>;
+    "The node offers a service, or changes what it says of it." offer(offer: &Offer) -> ();
+    "The node offers a service no more." withdraw(name: &str, port: Option<u16>) -> ();
+    "The node leaves the cluster in an orderly way, and its daemon ends." leave() -> ();
+    "What happened since event `after`, or all that the daemon still knows." recent(after: Option<u64>) -> Vec<Event>;
+    "Tells all members something." tell(name: &str, payload: &str) -> ();
+    "This node's answer to a question, once; `query` is what the event says." reply(query: &str, payload: &str) -> ();
+    "All zones, and how many members each has." census() -> Census;
+    "All zones." zones() -> Vec<Zone>;
+    "The members of a zone." zone(name: &str) -> ZoneMembers;
+    "The round trip to a member, measured now." round_trip(name: &str) -> RoundTrip;
+    "Round trips with neighbours, as the traffic with them shows." round_trips() -> Vec<RoundTrip>;
+    "A member that is gone is forgotten, by all." force_leave(name: &str) -> ();
+    "The cluster's keys, as the node has them." keys() -> KeyRing;
+    "The cluster's keys, as each member has them, by name." all_keys() -> BTreeMap<String, KeyRing>;
+    "Changes the cluster's keys, at all members; says what they are then." change_keys(change: &KeyChange) -> KeyRing;
+    "Faults that are injected into the node's traffic." faults() -> Vec<Fault>;
+    "Injects a fault: a rule in TOML." inject(rule: &str) -> Fault;
+    "Heals a fault, or all." heal(id: Option<u32>) -> ();
+    "Figures, as Prometheus reads them." metrics() -> String;
 }

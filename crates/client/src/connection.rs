@@ -35,6 +35,22 @@ impl Connection {
         serde_json::from_slice(&bytes).map_err(|e| Error::Answer(e.to_string()))
     }
 
+    pub(crate) async fn text(self, path: &str) -> Result<String, Error> {
+        let bytes = read(self.ask(Method::GET, path, Bytes::new(), None).await?).await?;
+        String::from_utf8(bytes.into()).map_err(|e| Error::Answer(e.to_string()))
+    }
+
+    /// Asks for something to be done, and says what came of it.
+    pub(crate) async fn post<A: DeserializeOwned>(self, path: &str, body: &impl serde::Serialize) -> Result<A, Error> {
+        let body = serde_json::to_string(body).map_err(|e| Error::Answer(e.to_string()))?;
+        self.post_text(path, body).await
+    }
+
+    pub(crate) async fn post_text<A: DeserializeOwned>(self, path: &str, body: String) -> Result<A, Error> {
+        let bytes = read(self.ask(Method::POST, path, body.into(), None).await?).await?;
+        serde_json::from_slice(&bytes).map_err(|e| Error::Answer(e.to_string()))
+    }
+
     /// Asks for something to be done.
     pub(crate) async fn act(self, method: Method, path: &str, body: impl Into<Bytes>) -> Result<(), Error> {
         self.ask(method, path, body.into(), None).await.map(drop)

@@ -5,6 +5,7 @@ use http_body_util::BodyExt;
 use hyper::Method;
 use hyper::body::{Bytes, Incoming};
 use phalanx_api::{Event, path};
+use serde::de::DeserializeOwned;
 use std::time::Duration;
 
 /// The longest line of a stream of events.
@@ -13,13 +14,44 @@ const LINE_MAX: usize = 1 << 20;
 const RETRY_FIRST: Duration = Duration::from_millis(50);
 const RETRY_LAST: Duration = Duration::from_secs(2);
 
+/// Data of a stream of server-sent events. Comments and empty lines are skipped; ids are in the data themselves.
+#[derive(Debug)]
+pub(crate) struct Lines {
+    body: Incoming,
+    rest: Vec<u8>,
+}
+
+impl Lines {
+    pub(crate) fn new(body: Incoming) -> Self {
+        Self { body, rest: Vec::new() }
+    }
+
+    /// The next; `None` at the end.
+    pub(crate) async fn next<T: DeserializeOwned>(&mut self) -> Result<Option<T>, Error> {
+        loop {
+            while let Some(end) = self.rest.iter().position(|&b| b == b'\n') {
+                let line: Vec<u8> = self.rest.drain(..=end).collect();
+                if let Some(data) = line.strip_prefix(b"data:") {
+                    return serde_json::from_slice(data).map(Some).map_err(|e| Error::Answer(e.to_string()));
+                }
+            }
+            match self.body.frame().await {
+                Some(Ok(frame)) => self.rest.extend(frame.into_data().unwrap_or_default()),
+                Some(Err(_)) | None => return Ok(None),
+            }
+            if self.rest.len() > LINE_MAX {
+                return Err(Error::Answer("a line without an end".to_owned()));
+            }
+        }
+    }
+}
+
 /// A reader of events.
 #[derive(Debug)]
 pub struct Events {
     client: Client,
     after: Option<u64>,
-    body: Option<Incoming>,
-    rest: Vec<u8>,
+    lines: Option<Lines>,
     wait: Duration,
     /// It has heard from a daemon: from now on one that does not answer is waited for.
     met: bool,
@@ -27,7 +59,7 @@ pub struct Events {
 
 impl Events {
     pub(crate) fn new(client: Client, after: Option<u64>) -> Self {
-        Self { client, after, body: None, rest: Vec::new(), wait: RETRY_FIRST, met: false }
+        Self { client, after, lines: None, wait: RETRY_FIRST, met: false }
     }
 
     /// The next event. Waits for it, and for a daemon that restarts; events that were missed meanwhile are told as a gap.
@@ -36,20 +68,16 @@ impl Events {
     /// When no daemon answers the first time, or what it says makes no sense.
     pub async fn next(&mut self) -> Result<Event, Error> {
         loop {
-            if let Some(event) = self.take_line()? {
-                self.after = Some(event.id);
-                return Ok(event);
-            }
-            let Some(body) = &mut self.body else {
+            let Some(lines) = &mut self.lines else {
                 self.reconnect().await?;
                 continue;
             };
-            match body.frame().await {
-                Some(Ok(frame)) => self.rest.extend(frame.into_data().unwrap_or_default()),
-                Some(Err(_)) | None => self.body = None,
-            }
-            if self.rest.len() > LINE_MAX {
-                return Err(Error::Answer("a line without an end".to_owned()));
+            match lines.next::<Event>().await? {
+                Some(event) => {
+                    self.after = Some(event.id);
+                    return Ok(event);
+                }
+                None => self.lines = None,
             }
         }
     }
@@ -61,8 +89,7 @@ impl Events {
         };
         match opened {
             Ok(answer) => {
-                self.rest.clear();
-                (self.body, self.wait, self.met) = (Some(answer.into_body()), RETRY_FIRST, true);
+                (self.lines, self.wait, self.met) = (Some(Lines::new(answer.into_body())), RETRY_FIRST, true);
                 Ok(())
             }
             Err(Error::Unreachable { .. } | Error::Refused { status: 503, .. } | Error::Answer(_)) if self.met => {
@@ -72,16 +99,5 @@ impl Events {
             }
             Err(e) => Err(e),
         }
-    }
-
-    /// The next whole line that holds an event. Comments and empty lines are skipped; ids are in the events themselves.
-    fn take_line(&mut self) -> Result<Option<Event>, Error> {
-        while let Some(end) = self.rest.iter().position(|&b| b == b'\n') {
-            let line: Vec<u8> = self.rest.drain(..=end).collect();
-            if let Some(data) = line.strip_prefix(b"data:") {
-                return serde_json::from_slice(data).map(Some).map_err(|e| Error::Answer(e.to_string()));
-            }
-        }
-        Ok(None)
     }
 }

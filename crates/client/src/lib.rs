@@ -15,13 +15,16 @@
 pub mod blocking;
 mod connection;
 mod events;
+mod operate;
+mod rumours;
 
 pub use events::Events;
 pub use phalanx_api as api;
+pub use rumours::Answers;
 
 use connection::Connection;
 use hyper::Method;
-use phalanx_api::{Attributes, Member, Offer, Service, Status, path};
+use phalanx_api::{Attributes, Event, Member, Offer, Service, Status, path};
 use std::fmt::Write;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -137,6 +140,15 @@ impl Client {
         let port = port.map_or_else(String::new, |port| format!(":{port}"));
         let path = format!("{}/{}{port}", path::SERVICES, escaped(name));
         self.connect().await?.act(Method::DELETE, &path, "").await
+    }
+
+    /// What happened since event `after`, or all that the daemon still knows.
+    ///
+    /// # Errors
+    /// See [`Error`].
+    pub async fn recent(&self, after: Option<u64>) -> Result<Vec<Event>, Error> {
+        let after = after.map_or_else(String::new, |id| format!("&after={id}"));
+        self.connect().await?.get(&format!("{}?follow=false{after}", path::EVENTS)).await
     }
 
     /// What happens from now on, or since event `after`.

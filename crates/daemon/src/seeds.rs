@@ -4,9 +4,12 @@
 //! |---|---|
 //! | `host`, `host:7946`, `10.0.0.1`, `[fd00::1]:7946` | this host; all its addresses |
 //! | `hosts:node[001-128],login1` | each of these hosts |
+//! | `srv:_phalanx._udp.example.org` | the hosts and ports of this SRV record |
 //! | `file:/etc/phalanx/seeds` | each line of this file; `#` begins a remark |
 //!
 //! Names are looked up again and again ([`Seeds::resolve`]): a seed that cannot be found today may be there tomorrow.
+
+mod srv;
 
 use std::collections::BTreeSet;
 use std::net::{SocketAddr, ToSocketAddrs};
@@ -25,6 +28,7 @@ pub struct Seeds(Vec<Seed>);
 enum Seed {
     Host(String),
     File(PathBuf),
+    Srv(String),
 }
 
 /// Why a text names no place.
@@ -32,7 +36,7 @@ enum Seed {
 #[non_exhaustive]
 pub enum SeedError {
     /// Nothing is there.
-    #[error("an empty seed: give HOST, HOST:PORT, hosts:LIST or file:PATH")]
+    #[error("an empty seed: give HOST, HOST:PORT, hosts:LIST, srv:NAME or file:PATH")]
     Empty,
     /// A list of hosts is not well formed.
     #[error("`{0}` is no host list: write node[1-9], node[001-128,200] or a,b,c")]
@@ -54,6 +58,7 @@ impl Seeds {
                 _ if text.trim().is_empty() => return Err(SeedError::Empty),
                 Some(("hosts", list)) => seeds.extend(expand(list)?.into_iter().map(Seed::Host)),
                 Some(("file", path)) => seeds.push(Seed::File(path.into())),
+                Some(("srv", name)) => seeds.push(Seed::Srv(name.trim().to_owned())),
                 _ => seeds.push(Seed::Host(text.trim().to_owned())),
             }
         }
@@ -72,6 +77,10 @@ impl Seeds {
         for seed in &self.0 {
             match seed {
                 Seed::Host(host) => look_up(host),
+                Seed::Srv(name) => match srv::look_up(name) {
+                    Ok(hosts) => hosts.iter().for_each(|host| look_up(host)),
+                    Err(why) => unread.push((format!("srv:{name}"), why)),
+                },
                 Seed::File(path) => match std::fs::read_to_string(path) {
                     Ok(text) => {
                         let lines = text.lines().map(|l| l.split('#').next().unwrap_or("").trim());

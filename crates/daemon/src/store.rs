@@ -7,11 +7,12 @@
 //! | file | holds |
 //! |---|---|
 //! | `identity` | the seed of the node's Ed25519 key, in hex |
-//! | `keys` | the cluster's keys, one on a line: id, key in hex; the first one seals |
+//! | `keys` | `epoch N`, how often they were changed; then the keys, one on a line: id, key in hex; the first one seals |
 //! | `incarnation` | the last one that was used |
 //! | `members` | addresses of members that were there lately |
 
 use phalanx_protocol::link::seal::{KeyRing, RING_MAX, cluster_key};
+use phalanx_protocol::rumour::keys::FIRST;
 use std::fmt::Write as _;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write as _};
@@ -136,15 +137,19 @@ impl Store {
         Ok(next)
     }
 
-    /// The cluster's keys, the sealing one first; `None` when there are none.
+    /// The cluster's keys, the sealing one first, and how often they were changed; `None` when there are none.
     ///
     /// # Errors
     /// When they cannot be read.
-    pub fn keys(&self) -> Result<Option<Vec<Key>>, StoreError> {
+    pub fn keys(&self) -> Result<Option<(Vec<Key>, u64)>, StoreError> {
         let Some(text) = self.read("keys")? else { return Ok(None) };
-        let keys: Option<Vec<Key>> = text.lines().map(parse_key).collect();
-        match keys {
-            Some(keys) if ring(&keys, "").is_some() => Ok(Some(keys)),
+        let (epoch, lines) = match text.strip_prefix("epoch ").and_then(|t| t.split_once('\n')) {
+            Some((epoch, lines)) => (epoch.parse().ok(), lines),
+            None => (Some(FIRST), text.as_str()),
+        };
+        let keys: Option<Vec<Key>> = lines.lines().map(parse_key).collect();
+        match (keys, epoch) {
+            (Some(keys), Some(epoch)) if ring(&keys, "").is_some() => Ok(Some((keys, epoch))),
             _ => Err(self.damaged("keys", "a line is not an id and a key, or an id is there twice")),
         }
     }
@@ -153,8 +158,8 @@ impl Store {
     ///
     /// # Errors
     /// When they cannot be written.
-    pub fn keep_keys(&self, keys: &[Key]) -> Result<(), StoreError> {
-        let mut text = String::new();
+    pub fn keep_keys(&self, keys: &[Key], epoch: u64) -> Result<(), StoreError> {
+        let mut text = format!("epoch {epoch}\n");
         for Key { id, key } in keys {
             let _ = writeln!(text, "{id} {}", hex(key));
         }
@@ -222,6 +227,13 @@ pub fn ring(keys: &[Key], cluster: &str) -> Option<KeyRing> {
     Some(ring)
 }
 
+/// What may be told of a key: equal keys have equal ones, and nothing follows from it.
+#[must_use]
+pub fn fingerprint(key: &[u8; 32]) -> String {
+    let ring = KeyRing::new(1, cluster_key(key, "phalanx fingerprint"));
+    hex(&ring.prove(1, b"fingerprint").unwrap_or_default())
+}
+
 /// Bytes as people write them.
 #[must_use]
 pub fn hex(bytes: &[u8]) -> String {
@@ -280,14 +292,14 @@ mod tests {
         let members: Vec<SocketAddr> = vec!["10.0.0.1:7946".parse().unwrap(), "[fd00::2]:7946".parse().unwrap()];
         let (identity, first) = {
             let store = dir.open();
-            assert_eq!(store.keys().unwrap().map(|k| k.len()), None);
-            store.keep_keys(&keys).unwrap();
+            assert_eq!(store.keys().unwrap().map(|k| k.0.len()), None);
+            store.keep_keys(&keys, 7).unwrap();
             store.keep_members(members.iter().copied()).unwrap();
             (store.identity().unwrap(), store.next_incarnation().unwrap())
         };
         let store = dir.open();
         assert_eq!(store.identity().unwrap(), identity);
-        assert!(store.keys().unwrap().unwrap() == keys);
+        assert!(store.keys().unwrap().unwrap() == (keys, 7));
         assert_eq!(store.members(), members);
         assert!(store.next_incarnation().unwrap() > first);
     }
@@ -334,7 +346,7 @@ mod tests {
         let dir = Dir::new("mode");
         let store = dir.open();
         store.identity().unwrap();
-        store.keep_keys(&[Key { id: 1, key: [1; 32] }]).unwrap();
+        store.keep_keys(&[Key { id: 1, key: [1; 32] }], 1).unwrap();
         for name in ["identity", "keys"] {
             assert_eq!(fs::metadata(dir.0.join(name)).unwrap().permissions().mode() & 0o777, FILE_MODE);
         }

@@ -3,6 +3,7 @@
 use super::Agent;
 use phalanx_api::{Attributes, Offer, Service};
 use phalanx_core::Code;
+use phalanx_protocol::directory::load::{self, Load};
 use phalanx_protocol::directory::{self, Directory, Query, RegisterError};
 use phalanx_protocol::member::{Engine, Name, NameError};
 use std::collections::BTreeMap;
@@ -54,6 +55,16 @@ impl Agent {
             return Err(WriteError::Reserved(key.to_owned()));
         }
         Ok(self.driver.act(|node, now, _| node.set(now, key, value.map(str::as_bytes)))?)
+    }
+
+    /// How busy the machine is, in thousandths: told to others when it has clearly changed.
+    pub fn observe_load(&mut self, thousandths: u32) {
+        let now = self.driver.now();
+        let load = self.load.get_or_insert_with(|| Load::new(load::Config::default()));
+        if let Some(level) = load.observe(now, thousandths) {
+            // A node that has left has nothing to tell.
+            let _ = self.driver.act(|node, now, _| node.set(now, load::LOAD, Some(level.as_str().as_bytes())));
+        }
     }
 
     /// What members say of themselves, by name; those who say nothing are left out. Services have their own list.

@@ -64,6 +64,12 @@ impl Journal {
         let _ = last.wait_for(|&last| last != after).await;
     }
 
+    /// The number of the oldest event that is kept; of the next one when there is none.
+    #[must_use]
+    pub fn first(&self) -> u64 {
+        self.lock().front().map_or_else(|| self.last() + 1, |e| e.id)
+    }
+
     /// The number of the last event.
     #[must_use]
     pub fn last(&self) -> u64 {

@@ -8,19 +8,32 @@
 //! | file | idea |
 //! |---|---|
 //! | `directory` | attributes and services |
+//! | `faults` | faults that are injected |
+//! | [`handlers`] | scripts that are run when something happens |
+//! | `keys` | the cluster's keys |
+//! | [`rumours`] | what is told and asked among all members |
 //! | `scribe` | who is there, on disk |
 //! | `settings` | what an agent starts with |
 //! | [`journal`] | what happened lately |
 //! | `words` | members and news in the API's words |
+//! | [`zones`] | zones and their census |
 
 mod directory;
+mod faults;
+pub mod handlers;
 pub mod journal;
+mod keys;
+pub mod rumours;
 mod scribe;
 mod settings;
 mod words;
+pub mod zones;
 
 pub use directory::WriteError;
-pub use settings::{Settings, StartError};
+pub use faults::FaultError;
+pub use keys::KeyError;
+pub use rumours::RumourError;
+pub use settings::{Conflict, Settings, StartError};
 
 use crate::driver::News;
 use crate::platform::{Platform, Waker};
@@ -29,8 +42,9 @@ use crate::{Driver, Udp};
 use journal::Journal;
 use phalanx_api::{Member, Phase, Status};
 use phalanx_core::{Addr, Duration, Instant};
-use phalanx_protocol::member::Engine;
+use phalanx_protocol::member::{Engine, Name};
 use phalanx_protocol::zone::Zone;
+use phalanx_protocol::zone::hierarchy::Role;
 use scribe::Scribe;
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -45,6 +59,9 @@ const REQUESTS: usize = 64;
 const GONE_MAX: usize = 1024;
 /// After an orderly leave the loop runs on until all is delivered, and at least so long, so that all have heard it before our wires break: otherwise somebody might take us for dead.
 const LINGER: Duration = Duration::from_millis(300);
+
+/// Digits of the key in a name that was taken instead of another.
+const SUFFIX: usize = 6;
 
 /// Something to do in the loop.
 type Request = Box<dyn FnOnce(&mut Agent) + Send>;
@@ -65,6 +82,21 @@ pub struct Agent {
     farewell: Duration,
     /// Since when.
     leaving: Option<Instant>,
+    /// Questions and pings that are under way.
+    waiting: rumours::Waiting,
+    /// Questions of others about zones that wait for a guard.
+    inquiries: Vec<(phalanx_protocol::rumour::Id, Name)>,
+    /// The cluster's name.
+    cluster: String,
+    /// Where supervisors are looked for.
+    supervisors: Vec<Addr>,
+    conflict: Conflict,
+    /// The process's verdict on its end: 0 unless something went wrong.
+    verdict: u8,
+    /// Strangers were met, and it was said.
+    strangers: bool,
+    /// How busy the machine is, where that is told.
+    load: Option<phalanx_protocol::directory::load::Load>,
 }
 
 /// Asks the loop of an agent, from anywhere.
@@ -107,6 +139,11 @@ impl Agent {
     /// When its state cannot be read, or its sockets not be opened.
     pub fn start(settings: Settings) -> Result<Self, StartError> {
         let farewell = settings.leave_timeout;
+        let (cluster, conflict) = (settings.cluster.clone(), settings.conflict);
+        let supervisors = match &settings.role {
+            Role::Base { supervisors, .. } => supervisors.to_vec(),
+            Role::Alone | Role::Management => Vec::new(),
+        };
         let settings::Ground { driver, wires, store } = settings.ground()?;
         let scribe = store.map(Scribe::new).transpose().map_err(StartError::Thread)?;
         let (sender, requests) = mpsc::channel();
@@ -122,6 +159,14 @@ impl Agent {
             unwritten: true,
             farewell,
             leaving: None,
+            waiting: rumours::Waiting::default(),
+            inquiries: Vec::new(),
+            cluster,
+            supervisors,
+            conflict,
+            verdict: 0,
+            strangers: false,
+            load: None,
         })
     }
 
@@ -155,11 +200,17 @@ impl Agent {
         self.driver.platform().local()
     }
 
-    /// Runs until the node has left. `each_round` is called about once a second.
+    /// The driver, to be looked at.
+    pub(crate) fn driver(&self) -> &Driver<Udp, Zone> {
+        &self.driver
+    }
+
+    /// Runs until the node has left; says with which exit code the process should end. `each_round` is called about once a
+    /// second.
     ///
     /// # Errors
     /// When the network itself fails.
-    pub fn run(&mut self, mut each_round: impl FnMut(&Self)) -> Result<(), phalanx_core::Code> {
+    pub fn run(&mut self, mut each_round: impl FnMut(&Self)) -> Result<u8, phalanx_core::Code> {
         let mut round_at = self.driver.now();
         loop {
             self.driver.poll()?;
@@ -172,6 +223,7 @@ impl Agent {
             if round_at <= now {
                 round_at = now + ROUND;
                 self.write_members();
+                self.look_for_strangers();
                 each_round(self);
             }
             let mut until = round_at;
@@ -179,7 +231,7 @@ impl Agent {
                 let delivered = self.driver.deadline() == Instant::NEVER;
                 let end = since + if delivered { LINGER.min(self.farewell) } else { self.farewell };
                 if end <= now {
-                    return Ok(());
+                    return Ok(self.verdict);
                 }
                 until = until.min(end);
             }
@@ -215,6 +267,14 @@ impl Agent {
         members
     }
 
+    /// Where the member with this name is.
+    #[must_use]
+    pub fn addr_of(&self, name: &str) -> Option<Addr> {
+        let engine = self.engine();
+        let mut cards = engine.members().filter_map(|(slot, _)| engine.card(slot));
+        cards.find(|c| c.name.as_str() == name).map(|c| c.addr)
+    }
+
     /// How this node is; `None` when it has left.
     #[must_use]
     pub fn status(&self) -> Option<Status> {
@@ -240,9 +300,13 @@ impl Agent {
     fn write_news(&mut self) {
         for news in self.driver.news() {
             let engine = self.driver.node().engine();
-            let Some(what) = words::what(engine, &news) else { continue };
+            let Some(what) = words::what(engine, &news) else {
+                self.on_rumour(news);
+                continue;
+            };
             match (&news, &what) {
                 (News::Left { .. }, phalanx_api::What::Left { member }) => {
+                    tracing::info!(name = member.name, addr = %member.addr, "{}", member.state.name());
                     if self.gone.len() >= GONE_MAX {
                         self.gone.pop_first();
                     }
@@ -250,12 +314,62 @@ impl Agent {
                     self.unwritten = true;
                 }
                 (News::Joined { .. }, phalanx_api::What::Joined { member }) => {
+                    tracing::info!(name = member.name, addr = %member.addr, "joined");
                     self.gone.remove(&member.id);
                     self.unwritten = true;
                 }
+                (News::Name { loser, .. }, _) => self.on_name(*loser == Some(engine.me())),
                 _ => {}
             }
             self.journal.add(what);
+        }
+    }
+
+    /// Our name is taken, or not any more.
+    fn on_name(&mut self, lost: bool) {
+        let name = self.name();
+        if !lost || self.leaving.is_some() {
+            return;
+        }
+        match self.conflict {
+            Conflict::Refuse => {
+                tracing::error!(
+                    name,
+                    "another member has this name: leaving; choose another --name, or set name_conflict to rename"
+                );
+                self.verdict = 1;
+                self.leave(1);
+            }
+            Conflict::Rename => {
+                let other = self.free_name(&name);
+                tracing::warn!(name, other = other.as_str(), "another member has this name: taking another");
+                if let Err(code) = self.driver.act(|node, now, _| node.rename(now, &other)) {
+                    tracing::error!(%code, "cannot take another name");
+                }
+            }
+        }
+    }
+
+    /// A name like ours that nobody has: with a few digits of our key behind it.
+    fn free_name(&self, name: &str) -> Name {
+        let identity = crate::store::hex(&self.driver.node().link().identity().0);
+        let room = phalanx_wire::member::NAME_MAX - 1 - SUFFIX;
+        let stem = &name[..name.len().min(room)];
+        Name::new(&format!("{stem}-{}", &identity[..SUFFIX])).expect("a name with letters and digits behind it")
+    }
+
+    /// Says once that somebody without our key, or of another cluster, speaks to us; metrics have the numbers.
+    fn look_for_strangers(&mut self) {
+        use phalanx_protocol::link::count::Dropped;
+        let counters = self.driver.node().link().counters();
+        let packets = counters.dropped(Dropped::BadSeal) + counters.dropped(Dropped::UnknownKey);
+        let streams = self.wires.counts().strangers.load(std::sync::atomic::Ordering::Relaxed);
+        if packets + streams > 0 && !std::mem::replace(&mut self.strangers, true) {
+            tracing::warn!(
+                packets,
+                streams,
+                "somebody with another key or another cluster name speaks to us, and is kept out"
+            );
         }
     }
 

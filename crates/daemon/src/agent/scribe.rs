@@ -1,7 +1,7 @@
-//! The scribe: writes down who is there, on a thread of its own. A disk may take seconds to sync, and a node that waited for
-//! it would miss its beats.
+//! The scribe: writes down who is there and which keys the cluster has, on a thread of its own. A disk may take seconds to
+//! sync, and a node that waited for it would miss its beats.
 
-use crate::store::Store;
+use crate::store::{Key, Store, StoreError};
 use std::io;
 use std::net::SocketAddr;
 use std::sync::mpsc;
@@ -14,30 +14,51 @@ const RETRY: Duration = Duration::from_secs(5);
 /// Writes to the store of an agent. When it is dropped, what was last said is on the disk, or was refused.
 #[derive(Debug)]
 pub(super) struct Scribe {
-    members: Option<mpsc::Sender<Vec<SocketAddr>>>,
+    notes: Option<mpsc::Sender<Note>>,
     thread: Option<JoinHandle<()>>,
+}
+
+enum Note {
+    Members(Vec<SocketAddr>),
+    Keys(Vec<Key>, u64),
+}
+
+/// What is to be written: of each kind the last word.
+#[derive(Default)]
+struct Desk {
+    members: Option<Vec<SocketAddr>>,
+    keys: Option<(Vec<Key>, u64)>,
 }
 
 impl Scribe {
     pub(super) fn new(store: Store) -> io::Result<Self> {
-        let (members, said) = mpsc::channel();
+        let (notes, said) = mpsc::channel();
         let builder = std::thread::Builder::new().name("scribe".into()).stack_size(128 * 1024);
         let thread = builder.spawn(move || write(&store, &said))?;
-        Ok(Self { members: Some(members), thread: Some(thread) })
+        Ok(Self { notes: Some(notes), thread: Some(thread) })
     }
 
     /// These are there now.
     pub(super) fn keep(&self, members: Vec<SocketAddr>) {
-        if let Some(sender) = &self.members {
+        self.note(Note::Members(members));
+    }
+
+    /// These are the cluster's keys now.
+    pub(super) fn keep_keys(&self, keys: Vec<Key>, epoch: u64) {
+        self.note(Note::Keys(keys, epoch));
+    }
+
+    fn note(&self, note: Note) {
+        if let Some(sender) = &self.notes {
             // The thread ends only with us.
-            let _ = sender.send(members);
+            let _ = sender.send(note);
         }
     }
 }
 
 impl Drop for Scribe {
     fn drop(&mut self) {
-        self.members = None;
+        self.notes = None;
         if let Some(thread) = self.thread.take() {
             // It holds nothing that a panic could have broken.
             let _ = thread.join();
@@ -45,18 +66,48 @@ impl Drop for Scribe {
     }
 }
 
-fn write(store: &Store, said: &mpsc::Receiver<Vec<SocketAddr>>) {
-    let mut refused = false;
-    while let Ok(mut members) = said.recv() {
+impl Desk {
+    fn take(&mut self, note: Note) {
+        match note {
+            Note::Members(members) => self.members = Some(members),
+            Note::Keys(keys, epoch) => self.keys = Some((keys, epoch)),
+        }
+    }
+
+    /// Writes all of it; what was refused stays.
+    fn write(&mut self, store: &Store) -> Result<(), StoreError> {
+        if let Some((keys, epoch)) = &self.keys {
+            store.keep_keys(keys, *epoch)?;
+            self.keys = None;
+        }
+        if let Some(members) = &self.members {
+            store.keep_members(members.iter().copied())?;
+            self.members = None;
+        }
+        Ok(())
+    }
+}
+
+fn write(store: &Store, said: &mpsc::Receiver<Note>) {
+    let (mut desk, mut refused) = (Desk::default(), false);
+    while let Ok(note) = said.recv() {
+        desk.take(note);
         loop {
-            // Only the last word counts.
-            members = said.try_iter().last().unwrap_or(members);
-            let Err(why) = store.keep_members(members.iter().copied()) else { break };
-            if !std::mem::replace(&mut refused, true) {
-                eprintln!("phalanx: {why}; tried again every {} s", RETRY.as_secs());
+            said.try_iter().for_each(|note| desk.take(note));
+            match desk.write(store) {
+                Ok(()) => {
+                    if std::mem::take(&mut refused) {
+                        tracing::info!("the disk takes what we write again");
+                    }
+                    break;
+                }
+                Err(why) if !std::mem::replace(&mut refused, true) => {
+                    tracing::error!("{why}; tried again every {} s", RETRY.as_secs());
+                }
+                Err(_) => {}
             }
             match said.recv_timeout(RETRY) {
-                Ok(newer) => members = newer,
+                Ok(newer) => desk.take(newer),
                 Err(mpsc::RecvTimeoutError::Timeout) => {}
                 Err(mpsc::RecvTimeoutError::Disconnected) => return,
             }

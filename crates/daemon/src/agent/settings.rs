@@ -7,15 +7,25 @@ use crate::{Driver, Platform, Udp};
 use phalanx_core::{Addr, Duration};
 use phalanx_protocol::member::Name;
 use phalanx_protocol::node::Start;
+use phalanx_protocol::rumour::Rumours;
+use phalanx_protocol::rumour::keys::Keys;
 use phalanx_protocol::zone::hierarchy::Role;
 use phalanx_protocol::zone::{Config, Zone};
 use std::io;
 use std::net::{IpAddr, SocketAddr};
-use std::path::PathBuf;
 use std::sync::Arc;
 
+/// What to do when another member has our name.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Conflict {
+    /// Leave.
+    #[default]
+    Refuse,
+    /// Take another name.
+    Rename,
+}
+
 /// What an agent starts with.
-#[derive(Clone)]
 pub struct Settings {
     /// What people call it.
     pub name: Name,
@@ -25,6 +35,8 @@ pub struct Settings {
     pub advertise: Option<SocketAddr>,
     /// The cluster's keys, the sealing one first.
     pub keys: Vec<Key>,
+    /// How often they have been changed.
+    pub epoch: u64,
     /// The cluster's name: who has the same keys and another name stays outside.
     pub cluster: String,
     /// Where other members may be.
@@ -35,8 +47,10 @@ pub struct Settings {
     pub role: Role,
     /// How long a farewell may take.
     pub leave_timeout: Duration,
+    /// What to do when another member has our name.
+    pub conflict: Conflict,
     /// Where its state is kept; without, it is another node after each start.
-    pub data: Option<PathBuf>,
+    pub store: Option<Store>,
 }
 
 /// Why an agent could not start.
@@ -89,8 +103,8 @@ const TRIES: usize = 16;
 
 impl Settings {
     /// Opens everything.
-    pub(super) fn ground(self) -> Result<Ground, StartError> {
-        let store = self.data.as_deref().map(Store::open).transpose()?;
+    pub(super) fn ground(mut self) -> Result<Ground, StartError> {
+        let store = self.store.take();
         let ring = Arc::new(store::ring(&self.keys, &self.cluster).ok_or(StartError::Keys)?);
         let mut entropy = [0; 64];
         getrandom::fill(&mut entropy).map_err(StartError::Random)?;
@@ -109,9 +123,12 @@ impl Settings {
             incarnation,
             role: self.role,
             profile: self.profile,
-            ..Start::new(self.name, Addr::Ip(addr), [0; 32], entropy)
+            ..Start::new(self.name.clone(), Addr::Ip(addr), [0; 32], entropy)
         };
         let node = start.node(udp.now());
+        let keys = Keys { epoch: self.epoch, keys: self.keys.iter().map(|k| (k.id, k.key)).collect() };
+        let boot = node.link().boot();
+        let node = node.with_rumours(Rumours::new(self.name, Addr::Ip(addr), boot, keys));
         let handle = start.profile.tripwires.then(|| wires.enter(addr, udp.waker()));
         let seed = u64::from_le_bytes(std::array::from_fn(|i| entropy[40 + i]));
         Ok(Ground { driver: Driver::new(udp, node, handle, seed), wires, store })

@@ -27,7 +27,7 @@ fn described(engine: &Zone, slot: Slot, version: Version, state: State) -> Optio
     })
 }
 
-/// What happened. `None` for what concerns only us.
+/// What happened to members. `None` for what concerns only us, and for rumours.
 pub(super) fn what(engine: &Zone, news: &News) -> Option<What> {
     let id = |slot: Slot| engine.card(slot).map(|c| hex(&c.identity.0));
     Some(match news {
@@ -48,6 +48,6 @@ pub(super) fn what(engine: &Zone, news: &News) -> Option<What> {
             value: value.as_ref().map(|v| String::from_utf8_lossy(v).into_owned()),
         },
         News::Name { holder, loser } => What::Name { holder: id(*holder)?, loser: loser.and_then(id) },
-        News::Details { .. } => return None,
+        _ => return None,
     })
 }

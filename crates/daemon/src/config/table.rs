@@ -51,17 +51,52 @@ impl Entry {
 /// Everything that can be set, by name.
 pub const TABLE: &[Entry] = &[
     Entry::new("advertise", Kind::Text, "", "where others reach the node, when that is another address than `bind`"),
+    Entry::new("attributes", Kind::List, "", "what the node says of itself from its start: KEY=VALUE"),
     Entry::new("bind", Kind::Text, "0.0.0.0:7946", "where it listens, UDP and TCP; port 0 takes any"),
     Entry::new("cluster", Kind::Text, "", "the cluster's name: nodes with another one stay outside"),
     Entry::new("data_dir", Kind::Text, "/var/lib/phalanx", "where identity, keys and incarnation are kept"),
-    Entry::new("join", Kind::List, "", "where other members may be: HOST, HOST:PORT, hosts:node[1-9], file:PATH"),
+    Entry::new("http", Kind::Text, "", "where the control API is served over TCP, too, such as 127.0.0.1:7947"),
+    Entry::new("http_cert", Kind::Text, "", "the certificate of the HTTP port, PEM; needed off loopback"),
+    Entry::new("http_key", Kind::Text, "", "the key of that certificate, PEM"),
+    Entry::new(
+        "http_token_file",
+        Kind::Text,
+        "",
+        "a file with the token that HTTP requests must show; needed off loopback",
+    ),
+    Entry::new(
+        "join",
+        Kind::List,
+        "",
+        "where other members may be: HOST, HOST:PORT, hosts:node[1-9], srv:NAME, file:PATH",
+    ),
     Entry::new("key", Kind::Text, "", "the cluster's key, 64 hexadecimal digits; drawn when there is none").secret(),
     Entry::new("key_file", Kind::Text, "", "a file that holds the key"),
     Entry::new("leave_timeout", Kind::Seconds, "2", "how long a farewell may take"),
+    Entry::new("load", Kind::Flag, "false", "tell others how busy the machine is, as attribute phalanx.load"),
+    Entry::new("log", Kind::OneOf(&["error", "warn", "info", "debug", "trace"]), "info", "how much is logged"),
+    Entry::new("log_format", Kind::OneOf(&["text", "json"]), "text", "how the log is written, to standard error"),
     Entry::new("name", Kind::Text, "", "what the node is called; the host's name unless set"),
+    Entry::new(
+        "name_conflict",
+        Kind::OneOf(&["refuse", "rename"]),
+        "refuse",
+        "what to do when another member has the name",
+    ),
+    Entry::new("on", Kind::List, "", "scripts to run when something happens: WHAT=COMMAND, see docs/operations.md"),
     Entry::new("profile", Kind::OneOf(&["lan", "wan", "local", "paper"]), "lan", "how it watches and speaks"),
+    Entry::new(
+        "role",
+        Kind::OneOf(&["member", "supervisor"]),
+        "member",
+        "supervisors watch over all zones, and are in none",
+    ),
     Entry::new("socket", Kind::Text, "/run/phalanx/phalanx.sock", "where the control API listens"),
+    Entry::new("supervisors", Kind::List, "", "where supervisors are, for members of a zone; as `join`"),
     Entry::new("tripwires", Kind::Flag, "true", "hold an idle TCP stream to each neighbour, to notice a crash at once"),
+    Entry::new("zone", Kind::Text, "", "the zone the node is in, where there are several"),
+    Entry::new("zone_attribute", Kind::Text, "", "the attribute that names the zone"),
+    Entry::new("zone_pattern", Kind::List, "", "host names to zones, the first that fits: rack(\\d+)-.*=rack$1"),
 ];
 
 #[cfg(test)]

@@ -2,11 +2,12 @@
 //! on.
 
 use super::Office;
-use crate::agent::journal::Journal;
-use axum::extract::State;
+use crate::agent::journal::{Journal, KEPT};
+use axum::Json;
+use axum::extract::{Query, State};
 use axum::http::HeaderMap;
 use axum::response::sse::{Event as Line, KeepAlive, Sse};
-use futures_core::Stream;
+use axum::response::{IntoResponse, Response};
 use phalanx_api::Event;
 use std::collections::VecDeque;
 use std::convert::Infallible;
@@ -14,18 +15,28 @@ use std::convert::Infallible;
 /// Events read from the journal at once.
 const BATCH: usize = 256;
 
-pub(super) async fn events(
-    State(office): State<Office>,
-    headers: HeaderMap,
-) -> Sse<impl Stream<Item = Result<Line, Infallible>>> {
-    let last = headers.get("last-event-id").and_then(|id| id.to_str().ok()?.parse().ok());
-    let reader =
-        Reader { after: last.unwrap_or_else(|| office.journal.last()), journal: office.journal, read: VecDeque::new() };
+/// Where a reader begins, and whether it waits for more.
+#[derive(serde::Deserialize)]
+pub(super) struct Wanted {
+    after: Option<u64>,
+    follow: Option<bool>,
+}
+
+/// What happens, as server-sent events; `Last-Event-ID` or `after` resume. With `follow=false` a list of what is kept
+#[utoipa::path(get, path = phalanx_api::path::EVENTS, params(("after" = Option<u64>, Query, description = "the last event that is known"), ("follow" = Option<bool>, Query, description = "false for a list instead of a stream")), responses((status = 200, body = Event, content_type = "text/event-stream")))]
+pub(super) async fn events(State(office): State<Office>, Query(wanted): Query<Wanted>, headers: HeaderMap) -> Response {
+    let resumed = headers.get("last-event-id").and_then(|id| id.to_str().ok()?.parse().ok());
+    let after = resumed.or(wanted.after);
+    if wanted.follow == Some(false) {
+        return Json(office.journal.since(after.unwrap_or(office.journal.first() - 1), KEPT)).into_response();
+    }
+    let after = after.unwrap_or_else(|| office.journal.last());
+    let reader = Reader { after, journal: office.journal, read: VecDeque::new() };
     let lines = futures_util::stream::unfold(reader, |mut reader| async {
         let event = reader.next().await;
-        Some((Ok(line(&event)), reader))
+        Some((Ok::<_, Infallible>(line(&event)), reader))
     });
-    Sse::new(lines).keep_alive(KeepAlive::default())
+    Sse::new(lines).keep_alive(KeepAlive::default()).into_response()
 }
 
 fn line(event: &Event) -> Line {

@@ -1,35 +1,47 @@
-//! The control API: what people and programs ask of a daemon, as HTTP over a Unix socket.
+//! The control API: HTTP over the daemon's Unix socket, and over TCP where that is wanted. What it says is in `phalanx-api`.
 //!
-//! It has a thread of its own, so that a slow reader never delays the node; requests about the node are carried out in the
-//! agent's loop ([`Remote::ask`]).
+//! It runs on a thread of its own; what it needs of the node it asks the daemon's loop for ([`Remote::ask`]).
 //!
 //! | file | idea |
 //! |---|---|
+//! | `server` | connections: how many, how slow, encrypted or not |
+//! | [`access`] | who may ask over TCP |
 //! | `routes` | what is where |
 //! | `events` | the journal as server-sent events |
+//! | `rumours` | events, queries, round trips |
+//! | `operate` | keys, faults, zones |
+//! | `metrics` | figures for Prometheus |
+//! | `openapi` | the API's own description |
 
+pub mod access;
 mod events;
+mod metrics;
+mod openapi;
+mod operate;
 mod routes;
+mod rumours;
+mod server;
 
 use crate::agent::journal::Journal;
 use crate::agent::{Agent, Remote};
+use access::Http;
 use std::fs;
 use std::io;
+use std::net::SocketAddr;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::thread::JoinHandle;
-use tokio::net::UnixListener;
+use tokio::net::{TcpListener, UnixListener};
 use tokio::sync::oneshot;
 
 /// Only its user may ask a daemon.
 const SOCKET_MODE: u32 = 0o600;
-/// The longest body of a request.
-const BODY_MAX: usize = 64 * 1024;
 
 /// The server of an agent's control API; ends when it is dropped.
 #[derive(Debug)]
 pub struct Control {
     path: PathBuf,
+    http: Option<SocketAddr>,
     end: Option<oneshot::Sender<()>>,
     thread: Option<JoinHandle<()>>,
 }
@@ -42,11 +54,12 @@ struct Office {
 }
 
 impl Control {
-    /// Serves `agent` at the Unix socket `path`. What an earlier daemon left there is replaced, unless it still answers.
+    /// Serves `agent` at the Unix socket `path`, and over TCP. What an earlier daemon left there is replaced, unless it still
+    /// answers.
     ///
     /// # Errors
     /// What the system said; `AddrInUse` when another daemon answers there.
-    pub fn open(agent: &Agent, path: &Path) -> io::Result<Self> {
+    pub fn open(agent: &Agent, path: &Path, http: Option<Http>) -> io::Result<Self> {
         if std::os::unix::net::UnixStream::connect(path).is_ok() {
             return Err(io::ErrorKind::AddrInUse.into());
         }
@@ -55,24 +68,35 @@ impl Control {
             _ => {}
         }
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-        let listener = {
-            let _guard = runtime.enter();
-            UnixListener::bind(path)?
-        };
+        let (unix, tcp) = runtime.block_on(async {
+            let tcp = match http {
+                Some(http) => Some((TcpListener::bind(http.addr).await?, http)),
+                None => None,
+            };
+            io::Result::Ok((UnixListener::bind(path)?, tcp))
+        })?;
         fs::set_permissions(path, fs::Permissions::from_mode(SOCKET_MODE))?;
+        let http = tcp.as_ref().map(|(listener, _)| listener.local_addr()).transpose()?;
         let office = Office { remote: agent.remote(), journal: agent.journal() };
         let (end, ended) = oneshot::channel();
         let thread = std::thread::Builder::new().name("control".into()).spawn(move || {
             runtime.block_on(async {
-                let app = routes::router(office).layer(axum::extract::DefaultBodyLimit::max(BODY_MAX));
+                let app = routes::router(office);
                 tokio::select! {
                     // Readers of events never end by themselves: they are cut off.
                     _ = ended => {}
-                    _ = axum::serve(listener, app).into_future() => {}
+                    () = server::serve_unix(&unix, app.clone()) => {}
+                    () = server::serve_tcp(tcp, app) => {}
                 }
             });
         })?;
-        Ok(Self { path: path.to_owned(), end: Some(end), thread: Some(thread) })
+        Ok(Self { path: path.to_owned(), http, end: Some(end), thread: Some(thread) })
+    }
+
+    /// Where it is reached over TCP.
+    #[must_use]
+    pub fn http(&self) -> Option<SocketAddr> {
+        self.http
     }
 }
 

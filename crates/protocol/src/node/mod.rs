@@ -177,7 +177,16 @@ impl<E: Engine> Node<E> {
     #[must_use]
     pub fn supervisor(link: Link, management: E, largest: u16) -> Self {
         let (heard, errands, parting) = (Vec::new(), Vec::new(), Vec::new());
-        Self { link, engine: None, management: Some(Box::new(management)), rumours: None, largest, heard, errands, parting }
+        Self {
+            link,
+            engine: None,
+            management: Some(Box::new(management)),
+            rumours: None,
+            largest,
+            heard,
+            errands,
+            parting,
+        }
     }
 
     /// Makes a member of a base zone a supervisor, too.

@@ -1,9 +1,10 @@
 //! A node's rumours: who hears them, and how they are begun.
 
-use super::route::Errand;
-use super::{Node, Out, Output};
-use crate::member::Engine;
+use super::route::{EngineOut, Errand};
+use super::{Node, Out, Output, Plane};
+use crate::member::{Engine, Name};
 use crate::rumour::{self, Id, Input, Rumours, Words, keys::Keys};
+use crate::zone::Zone;
 use phalanx_core::{Addr, Buf, Code, Duration, Instant, Machine, Sink};
 
 /// The rumours' decisions.
@@ -18,6 +19,17 @@ impl<'o, S: Out> Sink<rumour::Output<'o>> for RumoursOut<'_, S> {
             rumour::Output::Send { to, bytes } => self.errands.push(Errand::Rumour { to, bytes: Buf::copy_of(bytes) }),
             said => self.out.push(Output::Rumour(said)),
         }
+    }
+}
+
+impl Node<Zone> {
+    /// HI-3: asks for the full membership of a zone; at supervisors. See [`Zone::inquire`].
+    pub fn inquire(&mut self, now: Instant, zone: &Name, out: &mut impl Out) -> bool {
+        let Self { management, errands, .. } = self;
+        let plane = Plane::Management;
+        let asked = management.as_mut().is_some_and(|m| m.inquire(zone, &mut EngineOut { plane, errands, out }));
+        self.run_errands(now, out);
+        asked
     }
 }
 
@@ -47,13 +59,7 @@ impl<E: Engine> Node<E> {
     ///
     /// # Errors
     /// As [`Rumours::ask`]; `NotInitialized` without rumours.
-    pub fn ask(
-        &mut self,
-        now: Instant,
-        words: Words<'_>,
-        patience: Duration,
-        out: &mut impl Out,
-    ) -> Result<Id, Code> {
+    pub fn ask(&mut self, now: Instant, words: Words<'_>, patience: Duration, out: &mut impl Out) -> Result<Id, Code> {
         self.with(now, out, |rumours, neighbours, out| rumours.ask(now, words, patience, neighbours, out))
     }
 
@@ -76,8 +82,8 @@ impl<E: Engine> Node<E> {
     ///
     /// # Errors
     /// As [`Rumours::reply`]; `NotInitialized` without rumours.
-    pub fn reply(&mut self, now: Instant, id: Id, body: &[u8], out: &mut impl Out) -> Result<(), Code> {
-        self.with(now, out, |rumours, neighbours, out| rumours.reply(id, body, neighbours, out))
+    pub fn reply(&mut self, now: Instant, id: Id, body: &[u8], last: bool, out: &mut impl Out) -> Result<(), Code> {
+        self.with(now, out, |rumours, neighbours, out| rumours.reply(id, body, last, neighbours, out))
     }
 
     /// Nobody waits for replies to a question of ours any more.

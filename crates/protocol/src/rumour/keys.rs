@@ -43,7 +43,10 @@ pub enum ChangeError {
     #[error("key {0} is there already")]
     Taken(u8),
     /// There are too many.
-    #[error("a ring holds at most {} keys: remove an old one first, with `phalanx keys rm ID`", crate::link::seal::RING_MAX)]
+    #[error(
+        "a ring holds at most {} keys: remove an old one first, with `phalanx keys rm ID`",
+        crate::link::seal::RING_MAX
+    )]
     Full,
 }
 
@@ -137,8 +140,7 @@ impl Keys {
         let (&count, rest) = rest.split_first()?;
         let count = usize::from(count);
         let (keys, _) = rest.get(..count * KEY)?.as_chunks::<KEY>();
-        let keys: Vec<(u8, [u8; 32])> =
-            keys.iter().map(|k| (k[0], std::array::from_fn(|i| k[1 + i]))).collect();
+        let keys: Vec<(u8, [u8; 32])> = keys.iter().map(|k| (k[0], std::array::from_fn(|i| k[1 + i]))).collect();
         let distinct = keys.iter().enumerate().all(|(i, k)| keys[..i].iter().all(|other| other.0 != k.0));
         let fits = (1..=crate::link::seal::RING_MAX).contains(&count);
         (fits && distinct).then_some(Self { epoch: u64::from_le_bytes(*epoch).min(u64::MAX >> 1), keys })

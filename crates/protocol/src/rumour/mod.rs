@@ -283,16 +283,23 @@ impl Rumours {
         Ok(id)
     }
 
-    /// Answers a question, once.
+    /// Answers a question. Answers arrive in the order in which they were given; after the `last` there are no more.
     ///
     /// # Errors
     /// `InvalidArgs` when the body is too long, `InvalidEndpoint` when nobody waits for the answer, or it was given.
-    pub fn reply(&mut self, id: Id, body: &[u8], neighbours: &[Addr], out: &mut impl Out) -> Result<(), Code> {
+    pub fn reply(
+        &mut self,
+        id: Id,
+        body: &[u8],
+        last: bool,
+        neighbours: &[Addr],
+        out: &mut impl Out,
+    ) -> Result<(), Code> {
         if body.len() > BODY_MAX {
             return Err(Code::InvalidArgs);
         }
         let question = self.questions.iter_mut().find(|q| q.id == id && !q.answered).ok_or(Code::InvalidEndpoint)?;
-        question.answered = true;
+        question.answered = last;
         let name = self.name.clone();
         if question.ours {
             out.push(Output::Replied { id, from: name.as_str(), body: Some(body) });
@@ -410,14 +417,8 @@ impl Rumours {
         }
         self.counters.heard += 1;
         let patience = Duration::from_millis(letter.amount.into()).min(PATIENCE_MAX);
-        let question = Question {
-            id,
-            way: [from, letter.asker],
-            until: now + patience,
-            ours: false,
-            answered: false,
-            replies: 0,
-        };
+        let question =
+            Question { id, way: [from, letter.asker], until: now + patience, ours: false, answered: false, replies: 0 };
         self.note_question(question);
         pass_on(letter, from, neighbours, out);
         if self.is_meant(letter.only) {

@@ -146,11 +146,11 @@ fn replies_find_their_way_back_also_around_who_fell_meanwhile() {
     world.fall(10);
     for at in (0..30).filter(|i| ![1, 10].contains(i)) {
         assert_eq!(world.said[at].iter().filter(|s| matches!(s, Said::Asked(asked, _) if *asked == id)).count(), 1);
-        world.call(at, |r, _, neighbours, out| r.reply(id, b"42", neighbours, out)).unwrap();
+        world.call(at, |r, _, neighbours, out| r.reply(id, b"42", true, neighbours, out)).unwrap();
     }
     world.deliver();
     assert_eq!(world.replies(0).len(), 28);
-    let again = world.call(7, |r, _, neighbours, out| r.reply(id, b"43", neighbours, out));
+    let again = world.call(7, |r, _, neighbours, out| r.reply(id, b"43", true, neighbours, out));
     assert_eq!(again, Err(Code::InvalidEndpoint), "a question is answered once");
 }
 
@@ -166,7 +166,7 @@ fn a_question_is_over_in_time_and_late_replies_are_dropped() {
     world.now = world.members[0].deadline();
     world.call(0, |r, now, _, out| r.expire(now, out));
     assert_eq!(world.said[0].last(), Some(&Said::Over));
-    world.call(3, |r, _, neighbours, out| r.reply(id, b"late", neighbours, out)).unwrap();
+    world.call(3, |r, _, neighbours, out| r.reply(id, b"late", true, neighbours, out)).unwrap();
     world.deliver();
     assert!(world.replies(0).is_empty());
     assert_eq!(world.members[0].deadline(), Instant::NEVER);
@@ -181,8 +181,7 @@ fn a_question_for_some_is_answered_by_them_and_passed_on_by_all() {
     };
     world.call(0, asked).unwrap();
     world.deliver();
-    let heard: Vec<usize> =
-        (0..12).filter(|&i| world.said[i].iter().any(|s| matches!(s, Said::Asked(..)))).collect();
+    let heard: Vec<usize> = (0..12).filter(|&i| world.said[i].iter().any(|s| matches!(s, Said::Asked(..)))).collect();
     assert_eq!(heard, [5, 9]);
     let acks = world.said[0].iter().filter(|s| matches!(s, Said::Replied(_, None))).count();
     assert_eq!(acks, 2);
@@ -196,7 +195,7 @@ fn one_member_is_asked_and_nobody_else_hears_it() {
     world.deliver();
     let heard: Vec<usize> = (0..12).filter(|&i| world.said[i].iter().any(|s| matches!(s, Said::Asked(..)))).collect();
     assert_eq!(heard, [5]);
-    world.call(5, |r, _, neighbours, out| r.reply(id, b"3 zones", neighbours, out)).unwrap();
+    world.call(5, |r, _, neighbours, out| r.reply(id, b"3 zones", true, neighbours, out)).unwrap();
     world.deliver();
     assert_eq!(world.replies(0), BTreeSet::from(["n5".to_owned()]));
 }
@@ -257,7 +256,10 @@ fn what_is_too_long_is_refused_and_tables_stay_bounded() {
         world.call(0, |r, now, _, out| r.ping(now, addr(1), out));
     }
     let r = &world.members[0];
-    assert_eq!((r.seen.len(), r.order.len(), r.questions.len(), r.pings.len()), (SEEN_MAX, SEEN_MAX, ASKED_MAX, PINGS_MAX));
+    assert_eq!(
+        (r.seen.len(), r.order.len(), r.questions.len(), r.pings.len()),
+        (SEEN_MAX, SEEN_MAX, ASKED_MAX, PINGS_MAX)
+    );
     world.call(0, |r, now, neighbours, out| {
         r.handle(now, Input::Heard { from: addr(1), bytes: b"nonsense", neighbours }, out);
     });

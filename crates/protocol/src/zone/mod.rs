@@ -55,7 +55,7 @@ mod neighbour;
 pub mod pace;
 mod post;
 mod relay;
-mod replicate;
+pub mod replicate;
 pub mod rule;
 mod topology;
 mod view;

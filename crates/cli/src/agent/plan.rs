@@ -1,0 +1,197 @@
+//! What the layers of configuration come to.
+
+use phalanx_daemon::agent::handlers::Handler;
+use phalanx_daemon::agent::{Conflict, Settings};
+use phalanx_daemon::config::Layers;
+use phalanx_daemon::control::access::Http;
+use phalanx_daemon::seeds::{Seeds, addresses};
+use phalanx_daemon::store::{Key, Store, unhex};
+use phalanx_protocol::member::Name;
+use phalanx_protocol::rumour::keys::FIRST;
+use phalanx_protocol::zone::Config;
+use phalanx_protocol::zone::hierarchy::Role;
+use phalanx_protocol::zone::rule::ZoneRule;
+use std::collections::BTreeMap;
+use std::fmt::Display;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+
+/// What an agent is started with.
+pub(super) struct Plan {
+    pub(super) settings: Settings,
+    /// The key was drawn just now.
+    pub(super) fresh: bool,
+    pub(super) seeds: Seeds,
+    /// Seeds that were not found, and why.
+    pub(super) missing: Vec<(String, String)>,
+    pub(super) http: Option<Http>,
+    pub(super) socket: PathBuf,
+    pub(super) live: Live,
+}
+
+/// What can be changed while it runs.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(super) struct Live {
+    pub(super) handlers: Vec<Handler>,
+    pub(super) attributes: BTreeMap<String, String>,
+}
+
+impl Live {
+    pub(super) fn of(layers: &Layers) -> Result<Self, String> {
+        let wrong = |key: &'static str, why: &dyn Display| layers.wrong(key, why).to_string();
+        let handlers = layers.list("on").iter().map(|text| Handler::parse(text)).collect::<Result<_, _>>();
+        let mut attributes = BTreeMap::new();
+        for text in layers.list("attributes") {
+            let Some((key, value)) = text.split_once('=') else {
+                return Err(wrong("attributes", &format!("`{text}` is no KEY=VALUE")));
+            };
+            attributes.insert(key.to_owned(), value.to_owned());
+        }
+        Ok(Self { handlers: handlers.map_err(|e| wrong("on", &e))?, attributes })
+    }
+}
+
+/// Where other members may be.
+pub(super) fn seeds(layers: &Layers) -> Result<Seeds, String> {
+    Seeds::parse(layers.list("join").iter().map(String::as_str)).map_err(|e| layers.wrong("join", e).to_string())
+}
+
+pub(super) fn plan(layers: &Layers) -> Result<Plan, String> {
+    let wrong = |key: &'static str, why: &dyn Display| layers.wrong(key, why).to_string();
+    let name = layers.text("name").map_or_else(host_name, |n| Ok(n.to_owned()))?;
+    let name = Name::new(&name).map_err(|e| wrong("name", &e))?;
+    let address = |key: &'static str| -> Result<Option<SocketAddr>, String> {
+        let found = layers.text(key).map(addresses).transpose().map_err(|e| wrong(key, &e))?;
+        Ok(found.map(|addrs| addrs[0]))
+    };
+    let bind = address("bind")?.ok_or_else(|| wrong("bind", &"give an address"))?;
+    let advertise = address("advertise")?;
+    let live = Live::of(layers)?;
+    let role = role(layers, &live)?;
+    let http = http(layers, address("http")?)?;
+    let seeds = seeds(layers)?;
+    let (found, missing) = seeds.resolve();
+    let data = PathBuf::from(layers.text("data_dir").ok_or_else(|| wrong("data_dir", &"give a directory"))?);
+    let store = Store::open(&data).map_err(|e| e.to_string())?;
+    let Keys { keys, epoch, fresh } = keys(layers, &store)?;
+    let profile = match layers.text("profile") {
+        Some("wan") => Config::wan(),
+        Some("local") => Config::local(),
+        Some("paper") => Config::paper(),
+        _ => Config::lan(),
+    };
+    let settings = Settings {
+        name,
+        bind,
+        advertise,
+        keys,
+        epoch,
+        cluster: layers.text("cluster").unwrap_or_default().to_owned(),
+        seeds: found,
+        profile: Config { tripwires: layers.flag("tripwires"), ..profile },
+        role,
+        leave_timeout: phalanx_core::Duration::from_secs_f64(layers.seconds("leave_timeout").unwrap_or(2.0)),
+        conflict: if layers.text("name_conflict") == Some("rename") { Conflict::Rename } else { Conflict::Refuse },
+        store: Some(store),
+    };
+    let socket = PathBuf::from(layers.text("socket").unwrap_or_default());
+    Ok(Plan { settings, fresh, seeds, missing, http, socket, live })
+}
+
+/// The node's place in a hierarchy.
+fn role(layers: &Layers, live: &Live) -> Result<Role, String> {
+    let wrong = |key: &'static str, why: &dyn Display| layers.wrong(key, why).to_string();
+    if layers.text("role") == Some("supervisor") {
+        return match ["zone", "zone_attribute", "zone_pattern"].into_iter().find(|k| layers.text(k).is_some()) {
+            Some(key) => Err(wrong(key, &"a supervisor is in no zone: leave it out, or set role to member")),
+            None => Ok(Role::Management),
+        };
+    }
+    let zone = layers.text("zone").map(|z| Name::new(z).map_err(|e| wrong("zone", &e))).transpose()?;
+    let patterns = layers.list("zone_pattern");
+    let (key, rule) = match (layers.text("zone_attribute"), patterns.is_empty(), &zone) {
+        (Some(_), false, _) => return Err(wrong("zone_attribute", &"give this or zone_pattern, not both")),
+        (Some(attribute), true, _) => ("zone_attribute", ZoneRule::from_attribute(attribute)),
+        (None, false, _) => {
+            let shapes: Option<Vec<(&str, &str)>> = patterns.iter().map(|p| p.rsplit_once('=')).collect();
+            let shapes = shapes.ok_or_else(|| wrong("zone_pattern", &"write PATTERN=ZONE"))?;
+            ("zone_pattern", ZoneRule::from_host(shapes).map_err(|e| wrong("zone_pattern", &e))?)
+        }
+        (None, true, Some(zone)) => ("zone", ZoneRule::named(zone.clone())),
+        (None, true, None) if layers.list("supervisors").is_empty() => return Ok(Role::Alone),
+        (None, true, None) => return Err(wrong("supervisors", &"they watch over zones: give a zone, too")),
+    };
+    let rule = match zone {
+        Some(zone) => rule.or(zone),
+        None => rule,
+    };
+    let supervisors = Seeds::parse(layers.list("supervisors").iter().map(String::as_str));
+    let (found, missing) = supervisors.map_err(|e| wrong("supervisors", &e))?.resolve();
+    if let Some((place, why)) = missing.first() {
+        return Err(wrong("supervisors", &format!("{place}: {why}")));
+    }
+    let supervisors = found.into_iter().map(phalanx_core::Addr::Ip).collect();
+    let attribute = |key: &str| live.attributes.get(key).map(String::as_str);
+    rule.role(&host_name()?, attribute, &supervisors).map_err(|e| wrong(key, &e))
+}
+
+fn http(layers: &Layers, at: Option<SocketAddr>) -> Result<Option<Http>, String> {
+    let path = |key: &'static str| layers.text(key).map(Path::new);
+    let Some(at) = at else { return Ok(None) };
+    let http = Http::new(at, path("http_token_file"), path("http_cert"), path("http_key"));
+    http.map(Some).map_err(|e| layers.wrong("http", e).to_string())
+}
+
+struct Keys {
+    keys: Vec<Key>,
+    epoch: u64,
+    fresh: bool,
+}
+
+/// The cluster's keys: those on disk, or the one that was given, or a new one.
+fn keys(layers: &Layers, store: &Store) -> Result<Keys, String> {
+    let given = match (layers.text("key"), layers.text("key_file")) {
+        (Some(text), _) => Some(("key", text.to_owned())),
+        (None, Some(path)) => {
+            let text = std::fs::read_to_string(path).map_err(|e| layers.wrong("key_file", e).to_string())?;
+            Some(("key_file", text))
+        }
+        (None, None) => None,
+    };
+    let given = match given {
+        Some((setting, text)) => {
+            let why = "a key is 64 hexadecimal digits, as the first node printed it";
+            Some((setting, unhex(text.trim()).ok_or_else(|| layers.wrong(setting, why).to_string())?))
+        }
+        None => None,
+    };
+    match (store.keys().map_err(|e| e.to_string())?, given) {
+        // Keys that were rotated are newer than the one that somebody wrote down once.
+        (Some((kept, epoch)), Some((setting, given))) if epoch == FIRST && kept.iter().all(|k| k.key != given) => {
+            Err(format!(
+                "`{setting}` is not the key in {}: this node belongs to another cluster; leave it out, or move the file \
+                 `keys` away",
+                store.dir().display()
+            ))
+        }
+        (Some((keys, epoch)), _) => Ok(Keys { keys, epoch, fresh: false }),
+        (None, given) => {
+            let key = match given {
+                Some((_, key)) => key,
+                None => {
+                    let mut key = [0; 32];
+                    getrandom::fill(&mut key).map_err(|e| format!("the system has no random numbers: {e}"))?;
+                    key
+                }
+            };
+            let keys = vec![Key { id: 1, key }];
+            store.keep_keys(&keys, FIRST).map_err(|e| e.to_string())?;
+            Ok(Keys { keys, epoch: FIRST, fresh: given.is_none() })
+        }
+    }
+}
+
+fn host_name() -> Result<String, String> {
+    let name = nix::unistd::gethostname().map_err(|e| format!("the host has no name ({e}): give --name"))?;
+    Ok(name.to_string_lossy().into_owned())
+}

@@ -1,0 +1,265 @@
+//! Scripts that are run when something happens.
+//!
+//! A handler is written `WHAT=COMMAND`. The command is run by the shell, one event after the other, so a script that is slow
+//! delays those behind it, never the node. What it is told:
+//!
+//! | | holds |
+//! |---|---|
+//! | `PHALANX_EVENT` | `joined`, `left`, `attribute`, `name`, `user`, `query`, `keys`, `gap` |
+//! | `PHALANX_EVENT_ID` | its number |
+//! | `PHALANX_MEMBER`, `PHALANX_ADDR`, `PHALANX_STATE` | of `joined` and `left` |
+//! | `PHALANX_NAME`, `PHALANX_FROM` | of `user` and `query`: what it is called, and who speaks |
+//! | standard input | the payload of `user` and `query`; else the event as JSON |
+//!
+//! What a script says on its standard output when it handles a query is the node's answer.
+
+use super::Remote;
+use super::journal::Journal;
+use phalanx_api::{Event, State, What};
+use std::io;
+use std::process::Stdio;
+use std::sync::{Arc, PoisonError, RwLock};
+use std::time::Duration;
+use tokio::io::AsyncWriteExt;
+use tokio::process::Command;
+
+/// A script that runs longer is ended.
+const PATIENCE: Duration = Duration::from_secs(30);
+/// Events read at once.
+const BATCH: usize = 64;
+
+/// A script, and when it is run.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Handler {
+    filters: Vec<Filter>,
+    command: String,
+}
+
+#[derive(Clone, PartialEq, Eq, Debug)]
+enum Filter {
+    All,
+    /// Of one kind; with a name, only what is called so.
+    Kind(String, Option<String>),
+    /// A member that left in this state.
+    Gone(State),
+}
+
+/// Why a text is no handler.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum HandlerError {
+    /// No command.
+    #[error("`{0}` is no handler: write WHAT=COMMAND, such as joined,failed=/usr/local/bin/notify")]
+    Shape(String),
+    /// No such event.
+    #[error("`{0}` is nothing that happens: write one of {WHATS}", WHATS = KINDS.join(", "))]
+    What(String),
+}
+
+const KINDS: [&str; 11] =
+    ["*", "joined", "left", "failed", "moved", "attribute", "name", "user[:NAME]", "query:NAME", "keys", "gap"];
+
+impl Handler {
+    /// Reads `WHAT=COMMAND`; several WHATs have commas between them.
+    ///
+    /// # Errors
+    /// When it is none.
+    pub fn parse(text: &str) -> Result<Self, HandlerError> {
+        let shape = || HandlerError::Shape(text.to_owned());
+        let (whats, command) = text.split_once('=').ok_or_else(shape)?;
+        if command.trim().is_empty() || whats.is_empty() {
+            return Err(shape());
+        }
+        let filters = whats.split(',').map(|what| Filter::parse(what.trim())).collect::<Result<_, _>>()?;
+        Ok(Self { filters, command: command.to_owned() })
+    }
+
+    fn is_for(&self, what: &What) -> bool {
+        self.filters.iter().any(|f| f.fits(what))
+    }
+}
+
+impl Filter {
+    fn parse(text: &str) -> Result<Self, HandlerError> {
+        let (kind, name) = match text.split_once(':') {
+            Some((kind, name)) => (kind, Some(name.to_owned())),
+            None => (text, None),
+        };
+        match (kind, &name) {
+            ("*", None) => Ok(Self::All),
+            ("failed", None) => Ok(Self::Gone(State::Failed)),
+            ("moved", None) => Ok(Self::Gone(State::Moved)),
+            ("left", None) => Ok(Self::Gone(State::Left)),
+            ("user", _) | ("query", Some(_)) | ("joined" | "attribute" | "name" | "keys" | "gap", None) => {
+                Ok(Self::Kind(kind.to_owned(), name))
+            }
+            _ => Err(HandlerError::What(text.to_owned())),
+        }
+    }
+
+    fn fits(&self, what: &What) -> bool {
+        match (self, what) {
+            // Two handlers must not answer one question: they are named.
+            (Self::All, what) => !matches!(what, What::Query { .. }),
+            (Self::Gone(state), What::Left { member }) => member.state == *state,
+            (Self::Gone(_), _) => false,
+            (Self::Kind(kind, None), what) => kind == what.name(),
+            (Self::Kind(kind, Some(wanted)), What::User { name, .. } | What::Query { name, .. }) => {
+                kind == what.name() && wanted == name
+            }
+            (Self::Kind(..), _) => false,
+        }
+    }
+}
+
+/// The scripts of an agent.
+#[derive(Clone, Debug, Default)]
+pub struct Handlers(Arc<RwLock<Vec<Handler>>>);
+
+impl Handlers {
+    /// These are run from now on.
+    pub fn set(&self, handlers: Vec<Handler>) {
+        *self.0.write().unwrap_or_else(PoisonError::into_inner) = handlers;
+    }
+
+    fn of(&self, what: &What) -> Vec<Handler> {
+        let all = self.0.read().unwrap_or_else(PoisonError::into_inner);
+        all.iter().filter(|h| h.is_for(what)).cloned().collect()
+    }
+
+    /// Runs scripts as things happen, on a thread of its own.
+    ///
+    /// # Errors
+    /// When there is no thread or no runtime for it.
+    pub fn start(&self, journal: Journal, remote: Remote) -> io::Result<()> {
+        let handlers = self.clone();
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+        let builder = std::thread::Builder::new().name("handlers".into());
+        builder.spawn(move || runtime.block_on(handlers.follow(&journal, &remote))).map(drop)
+    }
+
+    async fn follow(&self, journal: &Journal, remote: &Remote) {
+        let mut after = journal.last();
+        loop {
+            journal.wait(after).await;
+            for event in journal.since(after, BATCH) {
+                for handler in self.of(&event.what) {
+                    run(&handler, &event, remote).await;
+                }
+                after = event.id;
+            }
+        }
+    }
+}
+
+async fn run(handler: &Handler, event: &Event, remote: &Remote) {
+    match tokio::time::timeout(PATIENCE, output(handler, event)).await {
+        Ok(Ok((true, said))) => {
+            if let What::Query { query, .. } = &event.what {
+                let query = query.clone();
+                remote.tell(move |agent| {
+                    if let Err(why) = agent.reply(&query, &said) {
+                        tracing::warn!("a script's answer was not sent: {why}");
+                    }
+                });
+            }
+        }
+        Ok(Ok((false, _))) => tracing::warn!(command = handler.command, event = event.id, "a handler failed"),
+        Ok(Err(why)) => tracing::warn!(command = handler.command, "a handler could not be run: {why}"),
+        Err(_) => {
+            tracing::warn!(command = handler.command, "a handler was ended: it took over {} s", PATIENCE.as_secs());
+        }
+    }
+}
+
+/// Runs the command; says whether it ended well, and what it said.
+async fn output(handler: &Handler, event: &Event) -> io::Result<(bool, String)> {
+    let mut command = Command::new("/bin/sh");
+    command.arg("-c").arg(&handler.command).kill_on_drop(true);
+    command.env("PHALANX_EVENT", event.what.name()).env("PHALANX_EVENT_ID", event.id.to_string());
+    // The cluster's key is nobody's business.
+    command.env_remove("PHALANX_KEY").stdin(Stdio::piped()).stdout(Stdio::piped());
+    let input = match &event.what {
+        What::Joined { member } | What::Left { member } => {
+            command.env("PHALANX_MEMBER", &member.name).env("PHALANX_ADDR", member.addr.to_string());
+            command.env("PHALANX_STATE", member.state.name());
+            serde_json::to_string(event).unwrap_or_default()
+        }
+        What::User { from, name, payload } | What::Query { from, name, payload, .. } => {
+            command.env("PHALANX_NAME", name).env("PHALANX_FROM", from);
+            payload.clone()
+        }
+        _ => serde_json::to_string(event).unwrap_or_default(),
+    };
+    let mut child = command.spawn()?;
+    let stdin = child.stdin.take();
+    let feed = async {
+        if let Some(mut stdin) = stdin {
+            // A script need not read what it is told.
+            let _ = stdin.write_all(input.as_bytes()).await;
+        }
+    };
+    let ((), output) = tokio::join!(feed, child.wait_with_output());
+    let output = output?;
+    Ok((output.status.success(), String::from_utf8_lossy(&output.stdout).into_owned()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use phalanx_api::Member;
+
+    fn member(state: State) -> Member {
+        Member {
+            name: "n1".into(),
+            id: "ab".into(),
+            addr: "127.0.0.1:1".parse().unwrap(),
+            state,
+            zone: None,
+            incarnation: 1,
+            minor: 0,
+            me: false,
+        }
+    }
+
+    fn user(name: &str) -> What {
+        What::User { from: "n2".into(), name: name.into(), payload: "v2".into() }
+    }
+
+    #[test]
+    fn a_handler_is_run_for_what_it_names() {
+        let handler = Handler::parse("joined, failed,user:deploy=echo a=b").unwrap();
+        assert_eq!(handler.command, "echo a=b");
+        assert!(handler.is_for(&What::Joined { member: member(State::Alive) }));
+        assert!(handler.is_for(&What::Left { member: member(State::Failed) }));
+        assert!(!handler.is_for(&What::Left { member: member(State::Left) }));
+        assert!(handler.is_for(&user("deploy")) && !handler.is_for(&user("other")));
+        let all = Handler::parse("*=true").unwrap();
+        let query = What::Query { query: "q".into(), from: "n".into(), name: "disk".into(), payload: String::new() };
+        assert!(all.is_for(&What::Gap) && !all.is_for(&query));
+        assert!(Handler::parse("query:disk=df").unwrap().is_for(&query));
+    }
+
+    #[test]
+    fn what_is_no_handler_is_refused() {
+        for bad in ["", "joined", "=x", "joined=", "joined= "] {
+            assert!(matches!(Handler::parse(bad), Err(HandlerError::Shape(_))), "{bad}");
+        }
+        for bad in ["die=x", "query=x", "joined:n1=x", "joined,=x"] {
+            assert!(matches!(Handler::parse(bad), Err(HandlerError::What(_))), "{bad}");
+        }
+    }
+
+    #[test]
+    fn a_script_is_told_what_happened() {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        let told = |command: &str, what: What| {
+            let handler = Handler::parse(&format!("*={command}")).unwrap();
+            runtime.block_on(output(&handler, &Event { id: 7, at_ms: 1, what })).unwrap()
+        };
+        let said = told("echo $PHALANX_EVENT $PHALANX_EVENT_ID $PHALANX_NAME $PHALANX_FROM; cat", user("deploy"));
+        assert_eq!(said, (true, "user 7 deploy n2\nv2".to_owned()));
+        let left = What::Left { member: member(State::Failed) };
+        assert_eq!(told("echo $PHALANX_MEMBER $PHALANX_STATE", left), (true, "n1 failed\n".to_owned()));
+        assert!(!told("exit 3", What::Gap).0);
+    }
+}

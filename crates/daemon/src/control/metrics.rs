@@ -1,0 +1,111 @@
+//! Figures for Prometheus. Each is described in docs/operations.md, which a test keeps complete.
+
+use crate::agent::Agent;
+use phalanx_protocol::member::Engine;
+use prometheus_client::collector::Collector;
+use prometheus_client::encoding::text::encode;
+use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric};
+use prometheus_client::metrics::MetricType;
+use prometheus_client::metrics::counter::ConstCounter;
+use prometheus_client::metrics::gauge::ConstGauge;
+use prometheus_client::registry::Registry;
+use std::fmt;
+use std::sync::atomic::Ordering;
+
+/// One figure.
+#[derive(Clone, Debug)]
+enum Figure {
+    /// It goes up and down.
+    Level(u64),
+    /// It only goes up.
+    Count(u64),
+    /// It only goes up, and has parts.
+    Counts(&'static str, Vec<(String, u64)>),
+}
+
+/// All figures of a node at one moment: name, what it is, value.
+#[derive(Clone, Debug)]
+pub(super) struct Figures(Vec<(&'static str, &'static str, Figure)>);
+
+impl Figures {
+    /// Reads them off.
+    pub(super) fn of(agent: &Agent) -> Self {
+        let (engine, node) = (agent.engine(), agent.driver().node());
+        let (zone, link, tables) = (engine.counters(), node.link().counters(), engine.tables());
+        let wires = agent.wires().counts();
+        let rumours = node.rumours().map(|r| *r.counters()).unwrap_or_default();
+        let drops = link.drops().map(|(why, n)| (format!("{why:?}").to_lowercase(), n)).collect();
+        let level = |n: usize| Figure::Level(n as u64);
+        Self(vec![
+            ("members", "Members in the view, this one included", level(engine.len())),
+            ("neighbours", "Members that this one is linked with", level(engine.neighbours().count())),
+            ("settled", "1 once the node knows what others know", Figure::Level(engine.is_settled().into())),
+            ("history", "Removed members that are remembered", level(tables.history)),
+            ("peers", "Peers that the link knows", level(node.link().peers())),
+            ("tripwires", "Tripwires that are up", Figure::Level(wires.up.load(Ordering::Relaxed))),
+            ("tripwires_broken", "Tripwires that broke", Figure::Count(wires.broken.load(Ordering::Relaxed))),
+            (
+                "tripwires_failed",
+                "Tries to make a tripwire that failed",
+                Figure::Count(wires.failed.load(Ordering::Relaxed)),
+            ),
+            (
+                "strangers",
+                "Streams of those who do not know the key",
+                Figure::Count(wires.strangers.load(Ordering::Relaxed)),
+            ),
+            ("packets_sent", "Packets sealed and sent", Figure::Count(link.sent)),
+            ("packets_accepted", "Packets opened and acted upon", Figure::Count(link.accepted)),
+            ("packets_dropped", "Packets dropped, by reason", Figure::Counts("reason", drops)),
+            ("sessions", "Handshakes completed", Figure::Count(link.sessions)),
+            ("letters", "Membership letters sent", Figure::Count(zone.letters)),
+            ("suspicions", "Suspicions of this node", Figure::Count(zone.suspected)),
+            ("dispelled", "Doubts that a probe dispelled", Figure::Count(zone.dispelled)),
+            ("refuted", "Times this node spoke up for itself", Figure::Count(zone.refuted)),
+            ("starved", "Times this node was late and doubted itself", Figure::Count(zone.starved)),
+            ("held_back", "Times this node was removed again so soon that it held back", Figure::Count(zone.held_back)),
+            ("resyncs", "Whole views sent because a neighbour's differed at rest", Figure::Count(zone.resyncs)),
+            ("malformed", "Letters of members that made no sense", Figure::Count(zone.malformed)),
+            ("rumours", "User events and queries heard", Figure::Count(rumours.heard)),
+            ("rumours_repeated", "User events and queries heard again", Figure::Count(rumours.repeated)),
+            ("rumours_late", "Answers that nobody waited for", Figure::Count(rumours.late)),
+            ("events", "Events written to the journal", Figure::Count(agent.journal().last())),
+            ("key_epoch", "How often the cluster's keys were changed", Figure::Level(agent.key_ring().epoch)),
+        ])
+    }
+
+    /// As Prometheus reads it.
+    pub(super) fn text(self) -> String {
+        let mut registry = Registry::with_prefix("phalanx");
+        registry.register_collector(Box::new(self));
+        let mut text = String::new();
+        // A text takes all that is written.
+        let _ = encode(&mut text, &registry);
+        text
+    }
+}
+
+impl Collector for Figures {
+    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
+        for (name, about, figure) in &self.0 {
+            match figure {
+                Figure::Level(n) => {
+                    let gauge = ConstGauge::new(*n as i64);
+                    gauge.encode(encoder.encode_descriptor(name, about, None, gauge.metric_type())?)?;
+                }
+                Figure::Count(n) => {
+                    let counter = ConstCounter::new(*n);
+                    counter.encode(encoder.encode_descriptor(name, about, None, counter.metric_type())?)?;
+                }
+                Figure::Counts(label, parts) => {
+                    let mut metric = encoder.encode_descriptor(name, about, None, MetricType::Counter)?;
+                    for (part, n) in parts {
+                        let labels = [(*label, part.as_str())];
+                        ConstCounter::new(*n).encode(metric.encode_family(&labels)?)?;
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+}
