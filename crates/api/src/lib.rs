@@ -169,7 +169,7 @@ pub enum Phase {
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Event {
-    /// Counts events of one run of the daemon, from 1.
+    /// Grows by one with each event, and by more when the daemon restarts.
     pub id: u64,
     /// When, in milliseconds since 1970.
     pub at_ms: u64,

@@ -227,8 +227,8 @@ pub(crate) fn events(args: &Events) -> ExitCode {
     if !args.follow {
         return ExitCode::SUCCESS;
     }
-    let last = recent.last().map(|e| e.id).or(args.after).unwrap_or(0);
-    for event in client.events(Some(last)) {
+    let last = recent.last().map(|e| e.id).or(args.after);
+    for event in client.events(last) {
         match event {
             Ok(event) => print(&event),
             Err(e) => return failed(&e),

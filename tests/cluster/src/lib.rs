@@ -67,26 +67,61 @@ impl Cluster {
 
     /// Starts one more daemon, with further arguments; it joins those who are there. Gives its number.
     pub fn add(&mut self, arguments: &[&str]) -> usize {
-        let number = self.nodes.len();
-        let name = format!("n{number}");
-        let dir = self.dir.join(&name);
-        self.nodes.push(Node { name, dir, process: None, addr: None });
+        let number = self.place();
         self.run(number, arguments);
         number
     }
 
+    /// As [`Cluster::add`], for a daemon that is told no key.
+    pub fn add_without_key(&mut self, arguments: &[&str]) -> usize {
+        let number = self.place();
+        self.spawn(number, arguments, None);
+        number
+    }
+
+    /// A file beside the daemons' directories; says where it is.
+    pub fn write(&self, name: &str, text: &str) -> String {
+        let path = self.dir.join(name);
+        std::fs::write(&path, text).expect("a file");
+        path.to_str().expect("a path of ours").to_owned()
+    }
+
     /// Starts a daemon, again or for the first time.
     pub fn run(&mut self, number: usize, arguments: &[&str]) {
+        self.spawn(number, arguments, Some(KEY));
+    }
+
+    fn place(&mut self) -> usize {
+        let number = self.nodes.len();
+        let name = format!("n{number}");
+        let dir = self.dir.join(&name);
+        self.nodes.push(Node { name, dir, process: None, addr: None });
+        number
+    }
+
+    fn spawn(&mut self, number: usize, arguments: &[&str], key: Option<&str>) {
         let seeds: Vec<String> = self.nodes.iter().filter_map(|n| n.addr).map(|a| a.to_string()).collect();
         let node = &mut self.nodes[number];
         let bind = node.addr.map_or_else(|| "127.0.0.1:0".to_owned(), |a| a.to_string());
         std::fs::create_dir_all(&node.dir).expect("a directory for the node");
         let log = std::fs::OpenOptions::new().create(true).append(true).open(node.dir.join("log")).expect("a log");
         let mut command = Command::new(binary());
-        command.args(["agent", "--profile", "local", "--name", &node.name, "--bind", &bind]);
+        command.args(["agent", "--profile", "local"]);
+        // What the story says of itself counts.
+        let mut usually = |option: &str, value: &str| {
+            if !arguments.contains(&option) {
+                command.args([option, value]);
+            }
+        };
+        usually("--name", &node.name);
+        usually("--bind", &bind);
         command.arg("--data-dir").arg(&node.dir).arg("--socket").arg(node.dir.join("sock"));
         seeds.iter().filter(|s| **s != bind).for_each(|seed| _ = command.args(["--join", seed]));
-        command.env("PHALANX_KEY", KEY).args(arguments).stdin(Stdio::null()).stderr(log);
+        // A key that the story gives, or that is kept, counts.
+        if !arguments.contains(&"--key") && !node.dir.join("keys").exists() {
+            key.iter().for_each(|key| _ = command.env("PHALANX_KEY", key));
+        }
+        command.args(arguments).stdin(Stdio::null()).stderr(log);
         node.process = Some(command.spawn().expect("the daemon starts"));
         node.addr = Some(node.status().me.addr);
     }
@@ -94,6 +129,15 @@ impl Cluster {
     /// A daemon.
     pub fn node(&self, number: usize) -> &Node {
         &self.nodes[number]
+    }
+
+    /// Runs the command about a daemon; says how it ended, and what it said on standard output and standard error.
+    pub fn command(&self, number: usize, arguments: &[&str]) -> (Option<i32>, String, String) {
+        let mut command = Command::new(binary());
+        command.args(arguments).env("PHALANX_SOCKET", self.nodes[number].dir.join("sock"));
+        let output = command.stdin(Stdio::null()).output().expect("the command runs");
+        let text = |bytes: Vec<u8>| String::from_utf8_lossy(&bytes).into_owned();
+        (output.status.code(), text(output.stdout), text(output.stderr))
     }
 
     /// Kills a daemon: it can say nothing any more.
@@ -161,6 +205,11 @@ impl Node {
     /// Where its state is.
     pub fn dir(&self) -> &Path {
         &self.dir
+    }
+
+    /// What it has logged so far.
+    pub fn log(&self) -> String {
+        std::fs::read_to_string(self.dir.join("log")).unwrap_or_default()
     }
 
     /// A client of it.

@@ -12,25 +12,46 @@ use tokio::sync::watch;
 /// Events that are kept; older ones are forgotten.
 pub const KEPT: usize = 4096;
 
+/// Numbers that a run has for each second since the run before it. A reader that comes back after a restart must not find
+/// other events under the numbers that it has seen.
+const EACH_SECOND: u64 = 1000;
+
 /// What happened lately.
 #[derive(Clone, Debug)]
 pub struct Journal {
     kept: Arc<Mutex<VecDeque<Event>>>,
     last: watch::Sender<u64>,
+    before: u64,
 }
 
 impl Default for Journal {
     fn default() -> Self {
-        Self { kept: Arc::default(), last: watch::Sender::new(0) }
+        Self::after(0)
     }
 }
 
 impl Journal {
+    /// A journal of a run that begins now.
+    #[must_use]
+    pub fn of_now() -> Self {
+        Self::after(SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| d.as_secs()) * EACH_SECOND)
+    }
+
+    fn after(before: u64) -> Self {
+        Self { kept: Arc::default(), last: watch::Sender::new(before), before }
+    }
+
+    /// How much has happened so far.
+    #[must_use]
+    pub fn count(&self) -> u64 {
+        self.last() - self.before
+    }
+
     /// Something happened. Says what it is called from now on.
     pub fn add(&self, what: What) -> Event {
         let at_ms = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| d.as_millis() as u64);
         let mut kept = self.lock();
-        let event = Event { id: kept.back().map_or(0, |e| e.id) + 1, at_ms, what };
+        let event = Event { id: self.last() + 1, at_ms, what };
         if kept.len() >= KEPT {
             kept.pop_front();
         }
@@ -44,7 +65,8 @@ impl Journal {
     #[must_use]
     pub fn since(&self, after: u64, most: usize) -> Vec<Event> {
         let kept = self.lock();
-        let (first, last) = (kept.front().map_or(1, |e| e.id), kept.back().map_or(0, |e| e.id));
+        let last = kept.back().map_or(self.before, |e| e.id);
+        let first = kept.front().map_or(last + 1, |e| e.id);
         let mut events = Vec::new();
         let from = if after + 1 < first || after > last {
             let at_ms = kept.front().map_or(0, |e| e.at_ms);
@@ -112,5 +134,9 @@ mod tests {
         let other_run = journal.since(1 << 40, 1);
         assert_eq!((&other_run[0].what, other_run[1].id), (&What::Gap, 11));
         assert_eq!(Journal::default().since(7, 1)[0].what, What::Gap);
+        let next_run = Journal::after(20_000);
+        assert_eq!(next_run.since(3, 9)[0].what, What::Gap, "numbers do not come again");
+        assert!(next_run.since(20_000, 9).is_empty());
+        assert_eq!((next_run.add(what(0)).id, next_run.count(), next_run.first()), (20_001, 1, 20_001));
     }
 }

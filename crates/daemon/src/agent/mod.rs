@@ -152,7 +152,7 @@ impl Agent {
             driver,
             wires,
             scribe,
-            journal: Journal::default(),
+            journal: Journal::of_now(),
             requests,
             remote,
             gone: BTreeMap::new(),

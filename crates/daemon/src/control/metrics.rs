@@ -69,7 +69,7 @@ impl Figures {
             ("rumours", "User events and queries heard", Figure::Count(rumours.heard)),
             ("rumours_repeated", "User events and queries heard again", Figure::Count(rumours.repeated)),
             ("rumours_late", "Answers that nobody waited for", Figure::Count(rumours.late)),
-            ("events", "Events written to the journal", Figure::Count(agent.journal().last())),
+            ("events", "Events written to the journal", Figure::Count(agent.journal().count())),
             ("key_epoch", "How often the cluster's keys were changed", Figure::Level(agent.key_ring().epoch)),
         ])
     }
@@ -107,5 +107,47 @@ impl Collector for Figures {
             }
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What is measured and what is explained are the same.
+    #[test]
+    fn each_figure_is_explained() {
+        let source = include_str!("metrics.rs");
+        let names: Vec<&str> = source
+            .lines()
+            .filter_map(|l| l.trim().strip_prefix("(\"")?.split_once('"').map(|(name, _)| name))
+            .filter(|name| name.bytes().all(|b| b.is_ascii_lowercase() || b == b'_'))
+            .collect();
+        assert!(names.len() > 20, "{names:?}");
+        let page = include_str!("../../../../docs/operations.md");
+        for name in &names {
+            assert!(page.contains(&format!("| `phalanx_{name}` |")), "docs/operations.md does not explain {name}");
+        }
+        let explained = page.lines().filter(|l| l.starts_with("| `phalanx_")).count();
+        assert_eq!(explained, names.len(), "docs/operations.md explains what is not there");
+    }
+
+    #[test]
+    fn figures_are_written_as_prometheus_reads_them() {
+        let parts = vec![("badseal".to_owned(), 3)];
+        let figures = Figures(vec![
+            ("members", "Members", Figure::Level(5)),
+            ("letters", "Letters", Figure::Count(7)),
+            ("packets_dropped", "Drops", Figure::Counts("reason", parts)),
+        ]);
+        let text = figures.text();
+        for line in [
+            "phalanx_members 5\n",
+            "phalanx_letters_total 7\n",
+            "phalanx_packets_dropped_total{reason=\"badseal\"} 3\n",
+        ] {
+            assert!(text.contains(line), "{text}");
+        }
+        assert!(text.ends_with("# EOF\n"));
     }
 }

@@ -3,7 +3,7 @@
 use super::{Office, events, openapi, operate, rumours};
 use crate::agent::{Ended, WriteError};
 use axum::extract::{DefaultBodyLimit, Path, Query, Request, State};
-use axum::http::StatusCode;
+use axum::http::{StatusCode, header};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use axum::routing::{delete, get, post, put};
@@ -14,7 +14,7 @@ use phalanx_protocol::directory;
 /// The longest body of a request.
 const BODY_MAX: usize = 64 * 1024;
 /// How long a request may take.
-const PATIENCE: std::time::Duration = std::time::Duration::from_secs(30);
+const PATIENCE: std::time::Duration = std::time::Duration::from_secs(15);
 
 /// Why a request was not carried out.
 pub(super) struct Refused(StatusCode, String);
@@ -114,6 +114,11 @@ pub(super) fn router(office: Office) -> Router {
 
 /// A request that cannot be read or carried out in time is given up; answers that are streams may take as long as they like.
 async fn patience(request: Request, next: Next) -> Response {
+    let length = request.headers().get(header::CONTENT_LENGTH).and_then(|l| l.to_str().ok()?.parse().ok());
+    if length.is_some_and(|l: u64| l > BODY_MAX as u64) {
+        let why = format!("a request has at most {BODY_MAX} bytes");
+        return Refused::new(StatusCode::PAYLOAD_TOO_LARGE, why).into_response();
+    }
     match tokio::time::timeout(PATIENCE, next.run(request)).await {
         Ok(response) => response,
         Err(_) => Refused::new(StatusCode::REQUEST_TIMEOUT, "the request took too long").into_response(),

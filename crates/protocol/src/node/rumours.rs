@@ -52,7 +52,7 @@ impl<E: Engine> Node<E> {
     /// # Errors
     /// As [`Rumours::tell`]; `NotInitialized` without rumours.
     pub fn tell(&mut self, now: Instant, words: Words<'_>, out: &mut impl Out) -> Result<Id, Code> {
-        self.with(now, out, |rumours, neighbours, out| rumours.tell(words, neighbours, out))
+        self.with(now, out, |rumours, neighbours, out| rumours.tell(now, words, neighbours, out))
     }
 
     /// Asks all members of the zone something.
@@ -123,8 +123,11 @@ impl<E: Engine> Node<E> {
     }
 
     pub(super) fn expire_rumours(&mut self, now: Instant, out: &mut impl Out) {
-        if let Some(rumours) = self.rumours.as_mut().filter(|r| r.deadline() <= now) {
-            rumours.expire(now, &mut RumoursOut { errands: &mut self.errands, out });
+        if self.rumours.as_ref().is_some_and(|r| r.deadline() <= now) {
+            let _ = self.with(now, out, |rumours, neighbours, out| {
+                rumours.handle(now, Input::Round { neighbours }, out);
+                Ok(())
+            });
         }
     }
 

@@ -13,7 +13,8 @@
 //! | `mod` | rumours, questions, pings |
 //! | [`keys`] | which of two rings is newer |
 //!
-//! A rumour reaches those who are members when it passes. Who joins later does not hear it.
+//! For a few seconds a rumour is kept, and given to neighbours that are new: who is in somebody's view and was not linked
+//! yet when it passed hears it all the same. Who joins later does not.
 
 pub mod keys;
 #[cfg(test)]
@@ -25,6 +26,10 @@ use phalanx_core::{Addr, Boot, Code, Duration, Fingerprint, Instant, Machine, Si
 use phalanx_wire::rumour::{BODY_MAX, Kind, Letter, NAME_MAX, ONLY_MAX};
 use std::collections::{BTreeSet, VecDeque};
 
+/// How long a rumour is kept for new neighbours, how often they are looked for, and how many rumours are kept; the oldest goes.
+const KEPT: Duration = Duration::from_secs(5);
+const AGAIN: Duration = Duration::from_millis(100);
+const KEPT_MAX: usize = 64;
 /// How often a letter may be passed on: far more than a zone is wide, and no loop is longer.
 const HOPS: u8 = 32;
 /// Rumours that are remembered, so that they are heard once; the oldest is forgotten.
@@ -76,6 +81,11 @@ pub enum Input<'a> {
     Up {
         /// The peer.
         addr: Addr,
+    },
+    /// [`Machine::deadline`] has passed, and these are the neighbours now.
+    Round {
+        /// Those that are new hear what was told lately.
+        neighbours: &'a [Addr],
     },
 }
 
@@ -162,6 +172,16 @@ struct Question {
     replies: u32,
 }
 
+/// A rumour that was passed on lately.
+#[derive(Clone, PartialEq, Eq, Debug)]
+struct Recent {
+    id: Id,
+    until: Instant,
+    letter: Vec<u8>,
+    /// Those who have it from us, or we from them.
+    known: Vec<Addr>,
+}
+
 /// The rumours of one member.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Rumours {
@@ -173,6 +193,8 @@ pub struct Rumours {
     order: VecDeque<Id>,
     questions: VecDeque<Question>,
     pings: VecDeque<(u32, Instant)>,
+    recent: VecDeque<Recent>,
+    again_at: Instant,
     keys: Keys,
     counters: Counters,
 }
@@ -190,6 +212,8 @@ impl Rumours {
             order: VecDeque::new(),
             questions: VecDeque::new(),
             pings: VecDeque::new(),
+            recent: VecDeque::new(),
+            again_at: Instant::NEVER,
             keys,
             counters: Counters::default(),
         }
@@ -216,11 +240,18 @@ impl Rumours {
     ///
     /// # Errors
     /// `InvalidArgs` when the name is empty, or name or body are too long.
-    pub fn tell(&mut self, words: Words<'_>, neighbours: &[Addr], out: &mut impl Out) -> Result<Id, Code> {
+    pub fn tell(
+        &mut self,
+        now: Instant,
+        words: Words<'_>,
+        neighbours: &[Addr],
+        out: &mut impl Out,
+    ) -> Result<Id, Code> {
         let id = self.begin(words)?;
         let name = self.name.clone();
         let letter = self.letter(Kind::Tell, id, HOPS);
-        spread(&Letter { from: name.as_str(), name: words.name, body: words.body, ..letter }, None, neighbours, out);
+        let letter = Letter { from: name.as_str(), name: words.name, body: words.body, ..letter };
+        self.spread(now, &letter, now + KEPT, None, neighbours, out);
         out.push(Output::Told { from: name.as_str(), words });
         Ok(id)
     }
@@ -279,7 +310,12 @@ impl Rumours {
         let name = self.name.clone();
         let letter = Letter { from: name.as_str(), asker: self.addr, ..self.letter(Kind::Ask, id, hops) };
         let letter = Letter { amount: patience.as_millis() as u32, name: words.name, ..letter };
-        spread(&Letter { only: words.only, body: words.body, ..letter }, None, to, out);
+        let letter = Letter { only: words.only, body: words.body, ..letter };
+        if hops == 0 {
+            send(&letter, to[0], out);
+        } else {
+            self.spread(now, &letter, until, None, to, out);
+        }
         Ok(id)
     }
 
@@ -382,7 +418,7 @@ impl Rumours {
     fn on_letter(&mut self, now: Instant, from: Addr, letter: &Letter<'_>, neighbours: &[Addr], out: &mut impl Out) {
         let id = Id { boot: letter.boot, number: letter.number };
         match letter.kind {
-            Kind::Tell => self.on_tell(id, from, letter, neighbours, out),
+            Kind::Tell => self.on_tell(now, id, from, letter, neighbours, out),
             Kind::Ask => self.on_ask(now, id, from, letter, neighbours, out),
             Kind::Heard | Kind::Reply => self.on_reply(id, letter, neighbours, out),
             Kind::Epoch => self.on_epoch(from, letter, out),
@@ -392,13 +428,21 @@ impl Rumours {
         }
     }
 
-    fn on_tell(&mut self, id: Id, from: Addr, letter: &Letter<'_>, neighbours: &[Addr], out: &mut impl Out) {
+    fn on_tell(
+        &mut self,
+        now: Instant,
+        id: Id,
+        from: Addr,
+        letter: &Letter<'_>,
+        neighbours: &[Addr],
+        out: &mut impl Out,
+    ) {
         if !self.note(id) {
-            self.counters.repeated += 1;
+            self.hear_again(id, from);
             return;
         }
         self.counters.heard += 1;
-        pass_on(letter, from, neighbours, out);
+        self.pass_on(now, letter, now + KEPT, from, neighbours, out);
         out.push(Output::Told { from: letter.from, words: words(letter) });
     }
 
@@ -412,7 +456,7 @@ impl Rumours {
         out: &mut impl Out,
     ) {
         if !self.note(id) {
-            self.counters.repeated += 1;
+            self.hear_again(id, from);
             return;
         }
         self.counters.heard += 1;
@@ -420,12 +464,73 @@ impl Rumours {
         let question =
             Question { id, way: [from, letter.asker], until: now + patience, ours: false, answered: false, replies: 0 };
         self.note_question(question);
-        pass_on(letter, from, neighbours, out);
+        self.pass_on(now, letter, now + patience, from, neighbours, out);
         if self.is_meant(letter.only) {
             let name = self.name.clone();
             send(&Letter { from: name.as_str(), ..self.letter(Kind::Heard, id, HOPS) }, from, out);
             out.push(Output::Asked { id, from: letter.from, words: words(letter) });
         }
+    }
+
+    /// A neighbour has it, too.
+    fn hear_again(&mut self, id: Id, from: Addr) {
+        self.counters.repeated += 1;
+        if let Some(recent) = self.recent.iter_mut().find(|r| r.id == id) {
+            recent.known.push(from);
+        }
+    }
+
+    /// A letter goes on to all but the one it came from.
+    fn pass_on(
+        &mut self,
+        now: Instant,
+        letter: &Letter<'_>,
+        until: Instant,
+        from: Addr,
+        neighbours: &[Addr],
+        out: &mut impl Out,
+    ) {
+        if let Some(hops) = letter.hops.checked_sub(1) {
+            self.spread(now, &Letter { hops, ..*letter }, until, Some(from), neighbours, out);
+        }
+    }
+
+    fn spread(
+        &mut self,
+        now: Instant,
+        letter: &Letter<'_>,
+        until: Instant,
+        but: Option<Addr>,
+        neighbours: &[Addr],
+        out: &mut impl Out,
+    ) {
+        let mut bytes = Vec::new();
+        letter.encode(&mut bytes);
+        for &to in neighbours.iter().filter(|&&n| Some(n) != but) {
+            out.push(Output::Send { to, bytes: &bytes });
+        }
+        let known = neighbours.iter().copied().chain(but).collect();
+        if self.recent.len() >= KEPT_MAX {
+            self.recent.pop_front();
+        }
+        let id = Id { boot: letter.boot, number: letter.number };
+        self.recent.push_back(Recent { id, until: until.min(now + KEPT), letter: bytes, known });
+        self.again_at = self.again_at.min(now + AGAIN);
+    }
+
+    /// Neighbours that are new hear what was told lately.
+    fn on_round(&mut self, now: Instant, neighbours: &[Addr], out: &mut impl Out) {
+        if self.again_at > now {
+            return;
+        }
+        self.recent.retain(|r| r.until > now);
+        for recent in &mut self.recent {
+            for &to in neighbours.iter().filter(|n| !recent.known.contains(n)) {
+                out.push(Output::Send { to, bytes: &recent.letter });
+            }
+            recent.known = neighbours.to_vec();
+        }
+        self.again_at = if self.recent.is_empty() { Instant::NEVER } else { now + AGAIN };
     }
 
     fn on_reply(&mut self, id: Id, letter: &Letter<'_>, neighbours: &[Addr], out: &mut impl Out) {
@@ -524,6 +629,10 @@ impl Machine for Rumours {
             // Before the first change all have the same keys, or could not meet.
             Input::Up { addr } if self.keys.epoch > keys::FIRST => self.send_epoch(addr, out),
             Input::Up { .. } => {}
+            Input::Round { neighbours } => {
+                self.on_round(now, neighbours, out);
+                self.expire(now, out);
+            }
         }
     }
 
@@ -546,7 +655,7 @@ impl Machine for Rumours {
     fn deadline(&self) -> Instant {
         let questions = self.questions.iter().map(|q| q.until);
         let pings = self.pings.front().map(|p| p.1 + PING_PATIENCE);
-        questions.chain(pings).fold(Instant::NEVER, Instant::min)
+        questions.chain(pings).fold(self.again_at, Instant::min)
     }
 
     fn fingerprint(&self, print: &mut Fingerprint) {
@@ -555,6 +664,11 @@ impl Machine for Rumours {
             print.instant(q.until);
             print.add(&(q.id, q.way, q.ours, q.answered, q.replies));
         }
+        for r in &self.recent {
+            print.instant(r.until);
+            print.add(&(r.id, &r.known));
+        }
+        print.instant(self.again_at);
         for &(number, at) in &self.pings {
             print.instant(at);
             print.add(&number);
@@ -567,21 +681,8 @@ fn words<'a>(letter: &Letter<'a>) -> Words<'a> {
     Words { name: letter.name, body: letter.body, only: letter.only }
 }
 
-/// A letter goes on to all but the one it came from.
-fn pass_on(letter: &Letter<'_>, from: Addr, neighbours: &[Addr], out: &mut impl Out) {
-    if let Some(hops) = letter.hops.checked_sub(1) {
-        spread(&Letter { hops, ..*letter }, Some(from), neighbours, out);
-    }
-}
-
-fn spread(letter: &Letter<'_>, but: Option<Addr>, neighbours: &[Addr], out: &mut impl Out) {
+fn send(letter: &Letter<'_>, to: Addr, out: &mut impl Out) {
     let mut bytes = Vec::new();
     letter.encode(&mut bytes);
-    for &to in neighbours.iter().filter(|&&n| Some(n) != but) {
-        out.push(Output::Send { to, bytes: &bytes });
-    }
-}
-
-fn send(letter: &Letter<'_>, to: Addr, out: &mut impl Out) {
-    spread(letter, None, &[to], out);
+    out.push(Output::Send { to, bytes: &bytes });
 }

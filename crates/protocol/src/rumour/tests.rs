@@ -115,7 +115,7 @@ fn words<'a>(name: &'a str, body: &'a [u8]) -> Words<'a> {
 #[test]
 fn everybody_hears_a_rumour_once() {
     let mut world = World::new(30);
-    world.call(4, |r, _, neighbours, out| r.tell(words("deploy", b"v2"), neighbours, out)).unwrap();
+    world.call(4, |r, now, neighbours, out| r.tell(now, words("deploy", b"v2"), neighbours, out)).unwrap();
     world.deliver();
     for said in &world.said {
         assert_eq!(said[..], [Said::Told("n4".into(), "deploy".into(), b"v2".to_vec())]);
@@ -123,11 +123,37 @@ fn everybody_hears_a_rumour_once() {
     assert!(world.sent <= 30 * 4, "each member passes it on once");
 }
 
+/// A member that is in the asker's view, and that nobody was linked with when the question passed, is asked all the same.
+#[test]
+fn who_is_just_being_linked_hears_it_too() {
+    let mut world = World::new(12);
+    world.links.iter_mut().for_each(|l| l.retain(|&a| a != addr(7)));
+    let links = std::mem::take(&mut world.links[7]);
+    world.call(0, |r, now, neighbours, out| r.tell(now, words("deploy", b""), neighbours, out)).unwrap();
+    world.deliver();
+    assert!(world.said[7].is_empty());
+    world.links[7] = links;
+    world.links[6].push(addr(7));
+    let sent = world.sent;
+    world.now += AGAIN;
+    world.call(6, |r, now, neighbours, out| r.handle(now, Input::Round { neighbours }, out));
+    world.deliver();
+    assert_eq!(world.said[7].len(), 1);
+    assert!(world.said.iter().all(|s| s.len() == 1), "once at each");
+    assert!(world.sent <= sent + 1 + 4, "only who is new is told");
+    world.now += KEPT;
+    world.links[6].push(addr(3));
+    let (before, sent) = (world.said.clone(), world.sent);
+    world.call(6, |r, now, neighbours, out| r.handle(now, Input::Round { neighbours }, out));
+    world.deliver();
+    assert_eq!((world.said, world.sent, world.members[6].deadline()), (before, sent, Instant::NEVER));
+}
+
 #[test]
 fn everybody_hears_it_though_some_fall_on_the_way() {
     let mut world = World::new(30);
     world.dead.extend([5, 14, 24]);
-    world.call(4, |r, _, neighbours, out| r.tell(words("deploy", b""), neighbours, out)).unwrap();
+    world.call(4, |r, now, neighbours, out| r.tell(now, words("deploy", b""), neighbours, out)).unwrap();
     world.deliver();
     let heard = world.said.iter().filter(|s| !s.is_empty()).count();
     assert_eq!(heard, 27);
@@ -162,13 +188,13 @@ fn a_question_is_over_in_time_and_late_replies_are_dropped() {
     };
     let id = world.call(0, asked).unwrap();
     world.deliver();
-    assert_eq!(world.members[0].deadline(), Instant::ZERO + Duration::from_secs(1));
-    world.now = world.members[0].deadline();
+    world.now = Instant::ZERO + Duration::from_secs(1);
     world.call(0, |r, now, _, out| r.expire(now, out));
     assert_eq!(world.said[0].last(), Some(&Said::Over));
     world.call(3, |r, _, neighbours, out| r.reply(id, b"late", true, neighbours, out)).unwrap();
     world.deliver();
     assert!(world.replies(0).is_empty());
+    world.call(0, |r, now, neighbours, out| r.handle(now, Input::Round { neighbours }, out));
     assert_eq!(world.members[0].deadline(), Instant::NEVER);
 }
 
@@ -245,7 +271,7 @@ fn what_is_too_long_is_refused_and_tables_stay_bounded() {
     let long = "x".repeat(NAME_MAX + 1);
     let big = vec![0; BODY_MAX + 1];
     for bad in [words("", b""), words(&long, b""), words("a", &big)] {
-        assert_eq!(world.call(0, |r, _, n, out| r.tell(bad, n, out)), Err(Code::InvalidArgs));
+        assert_eq!(world.call(0, |r, now, n, out| r.tell(now, bad, n, out)), Err(Code::InvalidArgs));
     }
     for patience in [Duration::ZERO, Duration::from_secs(601)] {
         let asked = world.call(0, |r, now, n, out| r.ask(now, words("a", b""), patience, n, out));
