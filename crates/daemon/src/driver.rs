@@ -17,6 +17,9 @@ use phalanx_fault::Injector;
 use phalanx_protocol::member::{Engine, Event, Slot, Version, Why};
 use phalanx_protocol::node::{Input, Node, Output};
 
+/// Batches taken in before timers act, at most. A node that is late has the answers it waits for in its socket: a timer that
+/// acts before they are read takes the living for silent, asks again, and makes all of them later still.
+const BATCHES: usize = 64;
 /// Rounds of expiry in one poll: a node that always has more to send must not keep us from receiving.
 const ROUNDS: usize = 4;
 /// Multicast stays on the segment until somebody says how far it may go.
@@ -164,17 +167,24 @@ impl<P: Platform, E: Engine> Driver<P, E> {
     /// # Errors
     /// The platform itself failed.
     pub fn poll(&mut self) -> Result<usize, Code> {
-        let now = self.now();
         let Self { platform, node, wire, outbox, decided, wires } = self;
         let mut desk = Desk { packets: &mut outbox.packets, decided };
-        let count = platform.receive(&mut |from, bytes| {
-            if wire.is_idle() {
-                return node.handle(now, Input::Arrived { from, bytes, attached: None }, &mut desk);
+        let (mut now, mut count) = (platform.now(), 0);
+        for _ in 0..BATCHES {
+            let came = platform.receive(&mut |from, bytes| {
+                if wire.is_idle() {
+                    return node.handle(now, Input::Arrived { from, bytes, attached: None }, &mut desk);
+                }
+                wire.receive(now, from, bytes, None, &mut |from, bytes, attached| {
+                    node.handle(now, Input::Arrived { from, bytes, attached }, &mut desk);
+                });
+            })?;
+            if came == 0 {
+                break;
             }
-            wire.receive(now, from, bytes, None, &mut |from, bytes, attached| {
-                node.handle(now, Input::Arrived { from, bytes, attached }, &mut desk);
-            });
-        })?;
+            count += came;
+            now = platform.now();
+        }
         while let Some((addr, code)) = platform.trouble() {
             node.handle(now, Input::Refused { addr, code }, &mut desk);
         }
