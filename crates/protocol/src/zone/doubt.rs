@@ -21,10 +21,10 @@ const MANY: u64 = 256;
 impl Zone {
     /// When some neighbour is to be doubted, or probed again.
     pub(super) fn doubts_deadline(&self) -> Instant {
-        let patience = self.strained(self.config.patience);
+        let (patience, connect) = (self.strained(self.config.patience), self.strained(self.config.connect));
         let due = self.neighbours.iter().map(|n| match &n.doubt {
             Some(doubt) => doubt.next_at,
-            None if !n.linked => n.since + self.config.connect,
+            None if !n.linked => n.since + connect,
             None if n.on_ring() => n.heard_at + patience,
             None => Instant::NEVER,
         });
@@ -114,7 +114,7 @@ impl Zone {
         self.note(addr, &Note::Probe { nonce }, out);
         let Some(of) = self.roster.card(slot).map(|c| c.identity).filter(|_| ask) else { return };
         let others = self.helpers(slot, first);
-        let again = now + self.config.silent / 2;
+        let again = now + self.strained(self.config.silent) / 2;
         if let Some(doubt) = self.neighbours.of(slot).and_then(|n| n.doubt.as_mut()) {
             doubt.ask_at = again;
             doubt.asked += others.len() as u16;
@@ -147,13 +147,13 @@ impl Zone {
 
     /// Doubts that are due: probed again, or believed. Neighbours that have been silent for too long: doubted.
     pub(super) fn expire_doubts(&mut self, now: Instant, out: &mut impl Out) {
-        let patience = self.strained(self.config.patience);
+        let (patience, connect) = (self.strained(self.config.patience), self.strained(self.config.connect));
         let due: Vec<Slot> = self
             .neighbours
             .iter()
             .filter(|n| match &n.doubt {
                 Some(doubt) => doubt.next_at <= now,
-                None if !n.linked => n.since + self.config.connect <= now,
+                None if !n.linked => n.since + connect <= now,
                 None => n.on_ring() && n.heard_at + patience <= now,
             })
             .map(|n| n.slot)

@@ -111,7 +111,8 @@ impl Zone {
             if let Some(doubt) = &mut neighbour.doubt {
                 doubt.since = now;
                 doubt.tries = 0;
-                (doubt.asked, doubt.seconds, doubt.ask_at) = (0, 0, now);
+                // Nor are others asked the sooner: who is late would ask each time it is, and make all of them late.
+                (doubt.asked, doubt.seconds) = (0, 0);
             }
         }
         self.watch.heard_at = now;
