@@ -209,3 +209,38 @@ impl Zone {
         self.settle(now, out);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::hostile::{Desk, Said};
+    use super::super::*;
+    use crate::member::Input;
+    use phalanx_core::Duration;
+    use phalanx_wire::zone::{LetterKind, Note, flag};
+
+    fn asks(said: &Said) -> usize {
+        said.notes.iter().filter(|(_, bytes)| matches!(Note::parse(bytes), Ok(Note::Ask { .. }))).count()
+    }
+
+    /// Who is late again and again asks others no more often for it: they may well share the processor that is overloaded.
+    #[test]
+    fn who_is_late_does_not_ask_the_more() {
+        let mut desk = Desk::new(Config::lan());
+        for n in 1..6 {
+            desk.letter(n, LetterKind::Connect, flag::RING, |_| ());
+        }
+        let mut said = Said::default();
+        desk.zone.handle(desk.now, Input::Tripped { addr: Addr::Local(3) }, &mut said);
+        let (from, mut asked) = (desk.now, 0);
+        while desk.now < from + Duration::from_secs(3) {
+            // In time for a while, then late.
+            asked += asks(&desk.wait(Duration::from_millis(30)));
+            desk.now += Duration::from_millis(130);
+            let mut said = Said::default();
+            desk.zone.expire(desk.now, &mut said);
+            asked += asks(&said);
+        }
+        assert!(desk.zone.counters().starved > 10, "{:?}", desk.zone.counters());
+        assert!((1..=18).contains(&asked), "{asked} questions in three seconds");
+    }
+}
