@@ -270,3 +270,30 @@ impl<'o> Sink<Output<'o>> for Decisions<'_> {
         self.0.push(output);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Udp;
+    use crate::platform::udp::Options;
+    use phalanx_core::Buf;
+    use phalanx_protocol::member::Name;
+    use phalanx_protocol::node::Start;
+
+    /// What waits in the socket of a driver that comes late may be what its node's timers wait for.
+    #[test]
+    fn all_that_waits_is_heard_in_one_poll() {
+        let open = || Udp::open(Options::at("127.0.0.1:0".parse().unwrap())).unwrap();
+        let (udp, mut others) = (open(), [open(), open()]);
+        let start = Start::new(Name::new("late").unwrap(), udp.local(), [1; 32], [2; 64]);
+        let mut driver = Driver::new(udp, start.node(Instant::ZERO), None, 0);
+        assert_eq!(driver.poll(), Ok(0));
+        for _ in 0..50 {
+            for other in &mut others {
+                other.send(driver.platform().local(), Buf::copy_of(b"noise"), None).unwrap();
+                other.flush(&mut |_, _| {});
+            }
+        }
+        assert_eq!(driver.poll(), Ok(100));
+    }
+}
