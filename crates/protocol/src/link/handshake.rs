@@ -200,11 +200,7 @@ impl Link {
             if !hello.done {
                 self.send_hello(slot, Word::Last, out);
             }
-        } else if known && now < attempt.answered_at + FIRST_RETRY / 2 {
-            // Copies that waited in a socket together: one answer does for all. Each would be answered in turn, and two that
-            // are late would keep each other busy with hellos.
         } else {
-            attempt.answered_at = now;
             // Our answer is the first hello of our own side: it is repeated like one.
             if attempt.tries == 0 {
                 (attempt.tries, attempt.started_at, attempt.again_at) = (1, now, now + FIRST_RETRY);
@@ -360,7 +356,6 @@ fn begin(peer: &mut Peer, now: Instant, nonce: u64) {
     if peer.session.as_ref().is_some_and(|s| s.epoch == peer.epoch) {
         peer.epoch = peer.epoch.wrapping_add(1);
     }
-    let (epoch, candidate) = (peer.epoch, None);
-    let attempt = Attempt { nonce, epoch, candidate, started_at: now, again_at: now, answered_at: now, tries: 0 };
-    peer.attempt = Some(Box::new(attempt));
+    peer.attempt =
+        Some(Box::new(Attempt { nonce, epoch: peer.epoch, candidate: None, started_at: now, again_at: now, tries: 0 }));
 }

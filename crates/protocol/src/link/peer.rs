@@ -81,8 +81,6 @@ pub(crate) struct Attempt {
     pub(crate) candidate: Option<Session>,
     pub(crate) started_at: Instant,
     pub(crate) again_at: Instant,
-    /// When the peer's present hello was last answered.
-    pub(crate) answered_at: Instant,
     pub(crate) tries: u32,
 }
 
@@ -172,7 +170,6 @@ impl Peer {
             print.add(&(attempt.nonce, attempt.epoch, attempt.tries));
             print.instant(attempt.started_at);
             print.instant(attempt.again_at);
-            print.instant(attempt.answered_at);
             if let Some(candidate) = &attempt.candidate {
                 candidate.fingerprint(print);
             }

@@ -549,21 +549,3 @@ fn a_packet_of_a_forgotten_session_is_not_taken_for_a_damaged_one_of_the_next() 
     world.arrive(1, Addr::Local(0), &late);
     assert_eq!((world.dropped(1, Dropped::UnknownSession), world.dropped(1, Dropped::BadSeal)), (before + 1, 0));
 }
-
-/// A host that is late finds in its socket all the hellos that its silence has cost.
-#[test]
-fn copies_of_a_hello_that_arrive_together_get_one_answer() {
-    let mut world = World::new(2);
-    let b = world.know(0, 1);
-    world.reliable(0, b, b"message");
-    world.expire_due();
-    let hello = world.wire.pop_front().unwrap().2;
-    for _ in 0..6 {
-        world.arrive(1, Addr::Local(0), &hello);
-    }
-    assert_eq!(world.wire.len(), 1);
-    world.deliver_all();
-    assert_eq!((world.links[0].counters().sessions, world.links[1].counters().sessions), (1, 1));
-    let hellos = world.tape.iter().filter(|(_, _, p)| kind_of(p.bytes()) == Ok(Kind::Hello)).count();
-    assert_eq!(hellos, 3);
-}
