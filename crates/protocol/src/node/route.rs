@@ -47,8 +47,8 @@ pub(super) enum Errand {
     Release { addr: Addr },
 }
 
-/// How long a peer is still known when both sides are done: for acknowledgements, and packets that were overtaken.
-const LAST_WORD: Duration = Duration::from_millis(10);
+/// How long a peer is still known when both sides are done: longer than acknowledgements wait for company.
+const LAST_WORD: Duration = Duration::from_micros(1500);
 /// Errands for which room is kept between calls.
 const KEPT: usize = 4;
 
