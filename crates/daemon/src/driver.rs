@@ -107,6 +107,14 @@ impl<'o> Sink<Output<'o>> for Desk<'_> {
 }
 
 impl News {
+    /// Who was taken for dead.
+    pub(crate) fn failed(&self) -> Option<Slot> {
+        match self {
+            Self::Left { member, why: Why::Failed, .. } => Some(*member),
+            _ => None,
+        }
+    }
+
     fn of(event: Event<'_>) -> Self {
         match event {
             Event::Joined { member, version } => Self::Joined { member, version },
