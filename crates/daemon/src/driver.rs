@@ -19,6 +19,9 @@ use phalanx_protocol::node::{Input, Node, Output};
 use phalanx_protocol::rumour::keys::Keys;
 use phalanx_protocol::rumour::{self, Id};
 
+/// Batches taken in before timers act, at most. A node that is late has the answers it waits for in its socket: a timer that
+/// acts before they are read takes the living for silent, asks again, and makes all of them later still.
+const BATCHES: usize = 64;
 /// Rounds of expiry in one poll: a node that always has more to send must not keep us from receiving.
 const ROUNDS: usize = 4;
 /// Multicast stays on the segment until somebody says how far it may go.
@@ -150,6 +153,14 @@ impl<'o> Sink<Output<'o>> for Desk<'_> {
 }
 
 impl News {
+    /// Who was taken for dead.
+    pub(crate) fn failed(&self) -> Option<Slot> {
+        match self {
+            Self::Left { member, why: Why::Failed, .. } => Some(*member),
+            _ => None,
+        }
+    }
+
     fn of(event: Event<'_>) -> Self {
         match event {
             Event::Joined { member, version } => Self::Joined { member, version },
@@ -229,17 +240,24 @@ impl<P: Platform, E: Engine> Driver<P, E> {
     /// # Errors
     /// The platform itself failed.
     pub fn poll(&mut self) -> Result<usize, Code> {
-        let now = self.now();
         let Self { platform, node, wire, outbox, decided, wires } = self;
         let mut desk = Desk { packets: &mut outbox.packets, decided };
-        let count = platform.receive(&mut |from, bytes| {
-            if wire.is_idle() {
-                return node.handle(now, Input::Arrived { from, bytes, attached: None }, &mut desk);
+        let (mut now, mut count) = (platform.now(), 0);
+        for _ in 0..BATCHES {
+            let came = platform.receive(&mut |from, bytes| {
+                if wire.is_idle() {
+                    return node.handle(now, Input::Arrived { from, bytes, attached: None }, &mut desk);
+                }
+                wire.receive(now, from, bytes, None, &mut |from, bytes, attached| {
+                    node.handle(now, Input::Arrived { from, bytes, attached }, &mut desk);
+                });
+            })?;
+            if came == 0 {
+                break;
             }
-            wire.receive(now, from, bytes, None, &mut |from, bytes, attached| {
-                node.handle(now, Input::Arrived { from, bytes, attached }, &mut desk);
-            });
-        })?;
+            count += came;
+            now = platform.now();
+        }
         while let Some((addr, code)) = platform.trouble() {
             node.handle(now, Input::Refused { addr, code }, &mut desk);
         }
@@ -323,5 +341,32 @@ pub struct Decisions<'d>(Desk<'d>);
 impl<'o> Sink<Output<'o>> for Decisions<'_> {
     fn push(&mut self, output: Output<'o>) {
         self.0.push(output);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Udp;
+    use crate::platform::udp::Options;
+    use phalanx_core::Buf;
+    use phalanx_protocol::member::Name;
+    use phalanx_protocol::node::Start;
+
+    /// What waits in the socket of a driver that comes late may be what its node's timers wait for.
+    #[test]
+    fn all_that_waits_is_heard_in_one_poll() {
+        let open = || Udp::open(Options::at("127.0.0.1:0".parse().unwrap())).unwrap();
+        let (udp, mut others) = (open(), [open(), open()]);
+        let start = Start::new(Name::new("late").unwrap(), udp.local(), [1; 32], [2; 64]);
+        let mut driver = Driver::new(udp, start.node(Instant::ZERO), None, 0);
+        assert_eq!(driver.poll(), Ok(0));
+        for _ in 0..50 {
+            for other in &mut others {
+                other.send(driver.platform().local(), Buf::copy_of(b"noise"), None).unwrap();
+                other.flush(&mut |_, _| {});
+            }
+        }
+        assert_eq!(driver.poll(), Ok(100));
     }
 }

@@ -6,39 +6,47 @@
 
 use crate::clock::Clock;
 use crate::driver::{Driver, News};
+use crate::platform::Waker;
 use crate::platform::poller::Poller;
 use crate::platform::udp::Options;
 use crate::wires::Wires;
 use crate::{Platform, Udp};
 use nix::sys::epoll::EpollFlags;
+use nix::sys::eventfd::{EfdFlags, EventFd};
 use phalanx_core::{Addr, Duration, Instant};
 use phalanx_protocol::link::seal::KeyRing;
-use phalanx_protocol::member::{Engine, Frozen, Name, Why};
+use phalanx_protocol::member::{Engine, Frozen, Name};
 use phalanx_protocol::node::Start;
 use phalanx_protocol::zone::{Config, Zone};
 use std::collections::BTreeSet;
 use std::io;
 use std::net::SocketAddr;
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
-use std::sync::{Arc, mpsc};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError, mpsc};
 use std::thread::JoinHandle;
 
 /// Seeds of a fleet.
 const SEEDS: usize = 4;
-/// Between the starts of two nodes of a crew.
-const PACE: Duration = Duration::from_millis(3);
+/// Nodes that start at first.
+const FIRST_WAVE: usize = 64;
 /// A crew looks at its orders at least so often.
 const ROUND: Duration = Duration::from_millis(5);
+
+/// The bell's mark in a crew's poller; nodes are marked by their places.
+const CALLED: u64 = u64::MAX - 1;
 
 /// What is known of a node from outside.
 #[derive(Debug, Default)]
 struct Board {
-    /// Members in its view; 0 when it was killed.
+    /// Members in its view; 0 before it starts, and once it was killed.
     alive: AtomicU32,
     /// When its view last changed, by the fleet's clock.
     changed_at: AtomicU64,
-    /// Members that it took for dead.
+    /// Members that it took for dead, and those of them that nobody had killed.
     failed: AtomicU32,
+    wrong: AtomicU32,
+    /// It was killed, or will be at once.
+    killed: AtomicBool,
 }
 
 /// Many nodes.
@@ -70,12 +78,15 @@ impl Fleet {
         let mut starts = Vec::with_capacity(nodes);
         let mut sockets = Vec::with_capacity(nodes);
         for n in 0..nodes {
-            let udp = Udp::open(Options::at(SocketAddr::from(([127, 0, 0, 1], 0))))?;
+            let at = SocketAddr::from(([127, 0, 0, 1], 0));
+            let mut udp = Udp::open(Options { crowded: true, ..Options::at(at) })?;
             let mut entropy = [0; 64];
             getrandom::fill(&mut entropy).map_err(|e| io::Error::other(e.to_string()))?;
             let name = Name::new(&format!("n{}", n + 1)).expect("a letter and digits");
             let start = Start::new(name, udp.local(), key, entropy);
-            starts.push(Start { ring: Arc::clone(&ring), profile: profile.clone(), ..start });
+            // All paths are the same.
+            let largest = udp.max_datagram(udp.local()) as u16;
+            starts.push(Start { ring: Arc::clone(&ring), profile: profile.clone(), largest, ..start });
             sockets.push(udp);
         }
         let known = Arc::new(Frozen::new(starts.iter().map(|s| (s.card(), 1))));
@@ -83,20 +94,23 @@ impl Fleet {
         let boards: Arc<[Board]> = (0..nodes).map(|_| Board::default()).collect();
         let (clock, end) = (Clock::start(), Arc::new(AtomicBool::new(false)));
         let mut hands: Vec<Vec<(usize, Driver<Udp, Zone>)>> = (0..threads.max(1)).map(|_| Vec::new()).collect();
+        let bells = hands.iter().map(|_| Ok(Arc::new(Bell::new()?))).collect::<io::Result<Vec<_>>>()?;
         for (n, (start, udp)) in starts.into_iter().zip(sockets).enumerate() {
             let start = Start { known: Arc::clone(&known), seeds: seeds.clone(), ..start };
             let Addr::Ip(addr) = start.addr else { return Err(io::ErrorKind::AddrNotAvailable.into()) };
-            let handle = profile.tripwires.then(|| wires.enter(addr, udp.waker()));
-            let driver = Driver::new(udp, start.node(Instant::ZERO), handle, n as u64);
             let crew = n % hands.len();
+            let (bell, place) = (Arc::clone(&bells[crew]), hands[crew].len());
+            let handle = profile.tripwires.then(|| wires.enter(addr, Waker::new(move || bell.ring(place))));
+            let driver = Driver::new(udp, start.node(Instant::ZERO), handle, n as u64);
             hands[crew].push((n, driver));
         }
-        let crews = hands.into_iter().map(|nodes| {
+        let waves = Arc::new(Waves::new(nodes));
+        let crews = hands.into_iter().zip(bells).map(|(nodes, bell)| {
             let (kills, orders) = mpsc::channel();
-            let (boards, end) = (Arc::clone(&boards), Arc::clone(&end));
+            let (boards, end, waves) = (Arc::clone(&boards), Arc::clone(&end), Arc::clone(&waves));
             let thread = std::thread::Builder::new().name("crew".into()).spawn(move || {
                 // Without a poller nobody is driven, and nobody ever sees anybody: the caller waits in vain, and says so.
-                if let Ok(work) = Work::new(nodes, boards, clock) {
+                if let Ok(work) = Work::new(nodes, bell, waves, boards, clock) {
                     work.run(&orders, &end);
                 }
             })?;
@@ -109,6 +123,7 @@ impl Fleet {
     /// Kills nodes: their sockets are closed, and they say nothing.
     pub fn kill(&self, nodes: &[usize]) {
         for &node in nodes {
+            self.boards[node].killed.store(true, Ordering::Release);
             // A crew ends only with the fleet.
             let _ = self.crews[node % self.crews.len()].kills.send(node);
         }
@@ -133,6 +148,12 @@ impl Fleet {
         self.boards.iter().map(|b| u64::from(b.failed.load(Ordering::Relaxed))).sum()
     }
 
+    /// How often somebody took somebody for dead who lives.
+    #[must_use]
+    pub fn mistakes(&self) -> u64 {
+        self.boards.iter().map(|b| u64::from(b.wrong.load(Ordering::Relaxed))).sum()
+    }
+
     /// The fleet's clock, at zero when it started.
     #[must_use]
     pub fn now(&self) -> Instant {
@@ -152,6 +173,64 @@ impl Drop for Fleet {
     }
 }
 
+/// Nodes start in waves. All dial a few others at once, and they share a processor, which nodes of their own hosts would not:
+/// the next wave begins when those before see each other, and is as large as all of them.
+#[derive(Debug)]
+struct Waves {
+    /// Nodes that may run, those killed included.
+    begun: AtomicUsize,
+}
+
+impl Waves {
+    fn new(nodes: usize) -> Self {
+        Self { begun: AtomicUsize::new(FIRST_WAVE.min(nodes)) }
+    }
+
+    /// How many may run; more from the next call on when all of these see each other.
+    fn begun(&self, boards: &[Board]) -> usize {
+        let begun = self.begun.load(Ordering::Relaxed);
+        if begun < boards.len() {
+            let living = || boards[..begun].iter().filter(|b| !b.killed.load(Ordering::Relaxed));
+            let all = living().count();
+            if living().all(|b| b.alive.load(Ordering::Relaxed) as usize == all) {
+                let next = (begun * 2).min(boards.len());
+                // Another crew may have seen it first.
+                let _ = self.begun.compare_exchange(begun, next, Ordering::Relaxed, Ordering::Relaxed);
+            }
+        }
+        begun
+    }
+}
+
+/// Calls a crew from another thread, for one of its nodes. One for all of them: descriptors are few.
+struct Bell {
+    file: EventFd,
+    /// Places that were called for.
+    called: Mutex<Vec<usize>>,
+}
+
+impl Bell {
+    fn new() -> io::Result<Self> {
+        let file = EventFd::from_flags(EfdFlags::EFD_NONBLOCK | EfdFlags::EFD_CLOEXEC)?;
+        Ok(Self { file, called: Mutex::default() })
+    }
+
+    fn ring(&self, place: usize) {
+        let mut called = self.called.lock().unwrap_or_else(PoisonError::into_inner);
+        called.push(place);
+        if called.len() == 1 {
+            // It fails when it has rung 2⁶⁴ times unheard.
+            let _ = self.file.write(1);
+        }
+    }
+
+    fn answer(&self) -> Vec<usize> {
+        // First: a call that comes between the two rings once more, for nothing.
+        let _ = self.file.read();
+        std::mem::take(&mut *self.called.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
 /// The work of a crew.
 struct Work {
     /// By place; `None` once it was killed.
@@ -159,21 +238,40 @@ struct Work {
     /// When each is due, and the places by that.
     due: Vec<Instant>,
     queue: BTreeSet<(Instant, usize)>,
+    /// Places up to here have been started.
+    started: usize,
+    waves: Arc<Waves>,
     poller: Poller,
+    bell: Arc<Bell>,
     boards: Arc<[Board]>,
     clock: Clock,
 }
 
 impl Work {
-    fn new(nodes: Vec<(usize, Driver<Udp, Zone>)>, boards: Arc<[Board]>, clock: Clock) -> io::Result<Self> {
+    fn new(
+        nodes: Vec<(usize, Driver<Udp, Zone>)>,
+        bell: Arc<Bell>,
+        waves: Arc<Waves>,
+        boards: Arc<[Board]>,
+        clock: Clock,
+    ) -> io::Result<Self> {
         let poller = Poller::new()?;
+        poller.add(&bell.file, CALLED, EpollFlags::EPOLLIN)?;
         for (place, (_, driver)) in nodes.iter().enumerate() {
             poller.add(driver.platform().socket(), place as u64, EpollFlags::EPOLLIN)?;
         }
-        // Not all at once: they share a processor, which others of this size would not.
-        let due: Vec<Instant> = (0..nodes.len() as u64).map(|place| Instant::ZERO + PACE * place).collect();
-        let queue = due.iter().copied().enumerate().map(|(place, at)| (at, place)).collect();
-        Ok(Self { nodes: nodes.into_iter().map(Some).collect(), due, queue, poller, boards, clock })
+        let (due, queue) = (vec![Instant::NEVER; nodes.len()], BTreeSet::new());
+        Ok(Self {
+            nodes: nodes.into_iter().map(Some).collect(),
+            due,
+            queue,
+            started: 0,
+            waves,
+            poller,
+            bell,
+            boards,
+            clock,
+        })
     }
 
     fn run(mut self, kills: &mpsc::Receiver<usize>, end: &AtomicBool) {
@@ -182,6 +280,7 @@ impl Work {
             for node in kills.try_iter() {
                 self.kill(node);
             }
+            self.start_more();
             let now = self.clock.now();
             while let Some(&(at, place)) = self.queue.first().filter(|d| d.0 <= now) {
                 self.queue.remove(&(at, place));
@@ -190,10 +289,28 @@ impl Work {
             let until = self.queue.first().map_or(Instant::NEVER, |d| d.0).min(self.clock.now() + ROUND);
             ready.clear();
             // A signal is none of our business.
-            let _ = self.poller.wait(&self.clock, until, &mut |mark, _| ready.push(mark as usize));
-            for &place in &ready {
-                self.poll(place);
+            let _ = self.poller.wait(&self.clock, until, &mut |mark, _| ready.push(mark));
+            for &mark in &ready {
+                match mark {
+                    CALLED => self.bell.answer().into_iter().for_each(|place| self.poll(place)),
+                    place => self.poll(place as usize),
+                }
             }
+        }
+    }
+
+    /// Starts those whose wave has come.
+    fn start_more(&mut self) {
+        if self.started == self.nodes.len() {
+            return;
+        }
+        let (begun, now) = (self.waves.begun(&self.boards), self.clock.now());
+        while let Some(node) = self.nodes.get(self.started).filter(|n| n.as_ref().is_none_or(|n| n.0 < begun)) {
+            if node.is_some() {
+                self.due[self.started] = now;
+                self.queue.insert((now, self.started));
+            }
+            self.started += 1;
         }
     }
 
@@ -213,8 +330,12 @@ impl Work {
         let _ = driver.poll();
         let (news, board) = (driver.news(), &self.boards[*node]);
         if !news.is_empty() {
-            let failed = news.iter().filter(|n| matches!(n, News::Left { why: Why::Failed, .. })).count();
-            board.failed.fetch_add(failed as u32, Ordering::Relaxed);
+            for member in news.iter().filter_map(News::failed) {
+                board.failed.fetch_add(1, Ordering::Relaxed);
+                // All are in the roster that they share, in the order of their numbers.
+                let killed = self.boards.get(member.at()).is_some_and(|b| b.killed.load(Ordering::Acquire));
+                board.wrong.fetch_add(u32::from(!killed), Ordering::Relaxed);
+            }
             board.changed_at.store(self.clock.now().0, Ordering::Relaxed);
         }
         board.alive.store(driver.node().engine().len() as u32, Ordering::Relaxed);
@@ -232,7 +353,7 @@ mod tests {
     use super::*;
 
     fn wait_for(fleet: &Fleet, alive: usize) -> bool {
-        let until = fleet.now() + Duration::from_secs(30);
+        let until = fleet.now() + Duration::from_secs(60);
         while fleet.now() < until {
             if fleet.that_see(alive) == (alive, alive) {
                 return true;
@@ -245,11 +366,12 @@ mod tests {
     /// Real sockets, real seals: all see all, and when some are killed, all others see that and nothing else.
     #[test]
     fn a_fleet_boots_and_survives_kills() {
-        let fleet = Fleet::start(48, 2, &Config::lan()).unwrap();
-        assert!(wait_for(&fleet, 48), "{:?}", fleet.that_see(48));
+        let fleet = Fleet::start(128, 2, &Config::lan()).unwrap();
+        assert!(wait_for(&fleet, 128), "{:?}", fleet.that_see(128));
         assert_eq!(fleet.failures(), 0);
-        fleet.kill(&[0, 7, 20, 21, 47]);
-        assert!(wait_for(&fleet, 43), "{:?}", fleet.that_see(43));
-        assert_eq!(fleet.failures(), 43 * 5);
+        fleet.kill(&[0, 7, 20, 21, 47, 80, 99, 127]);
+        assert!(wait_for(&fleet, 120), "{:?}", fleet.that_see(120));
+        assert!(fleet.failures() >= 120 * 8);
+        assert_eq!(fleet.mistakes(), 0);
     }
 }

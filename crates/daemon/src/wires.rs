@@ -214,7 +214,7 @@ impl Desk {
                 order = orders.recv() => match order {
                     Some(Order::Enter(me, ear)) => _ = self.book.borrow_mut().ears.insert(me, ear),
                     Some(Order::Wire(me, to)) => self.enter(me, to, |desk| desk.hold(me, to)),
-                    Some(Order::Unwire(me, to)) => self.cut(|pair| pair == (me, to)),
+                    Some(Order::Unwire(me, to)) => self.unwire((me, to)),
                     Some(Order::Leave(me)) => {
                         self.book.borrow_mut().ears.remove(&me);
                         self.cut(|pair| pair.0 == me);
@@ -251,6 +251,12 @@ impl Desk {
         if pair.len() > PAIR_MAX {
             pair.remove(0).1.abort();
         }
+    }
+
+    /// Closes the wires of one pair, without a word to our node.
+    fn unwire(&self, pair: (SocketAddr, SocketAddr)) {
+        let wires = self.book.borrow_mut().wires.remove(&pair);
+        wires.into_iter().flatten().for_each(|w| w.1.abort());
     }
 
     /// Closes wires, without a word to our nodes.

@@ -60,6 +60,9 @@ pub struct Options {
     pub group_port: u16,
     /// IPv6: the index of the interface for multicast; 0 is the system's choice.
     pub interface: u32,
+    /// It is one of many in a process, and takes one descriptor: no bell, no lanes. Its driver waits for
+    /// [`Udp::socket`] with those of the others, and is called by other means: its wakers do nothing.
+    pub crowded: bool,
 }
 
 impl Options {
@@ -69,7 +72,7 @@ impl Options {
     /// Binds `bind`, all else as usual.
     #[must_use]
     pub fn at(bind: SocketAddr) -> Self {
-        Self { bind, advertise: None, group_port: Self::GROUP_PORT, interface: 0 }
+        Self { bind, advertise: None, group_port: Self::GROUP_PORT, interface: 0, crowded: false }
     }
 }
 
@@ -106,11 +109,12 @@ pub struct Udp {
     local: SocketAddr,
     advertised: Addr,
     clock: Clock,
-    bell: Arc<Bell>,
+    /// None where [`Options::crowded`] says so.
+    bell: Option<Arc<Bell>>,
     /// Started by the first wait that blocks: a host that spins needs none.
     alarm: Option<Alarm>,
     groups: Groups,
-    lanes: Lanes,
+    lanes: Option<Lanes>,
     queue: Ring<Outgoing>,
     /// Received by a wait, not handed out yet; its bytes lie in the wire's buffer.
     waiting: Option<Received>,
@@ -118,6 +122,8 @@ pub struct Udp {
     choked: bool,
     /// The last batch was more than one datagram: the next probably is too.
     busy: bool,
+    /// The last receive brought something, and nobody has waited since: who receives again wants all that is there.
+    again: bool,
     looks: u32,
     group_looks: u32,
     gso: bool,
@@ -140,14 +146,15 @@ impl Udp {
             local,
             advertised: Addr::Ip(options.advertise.unwrap_or(local)),
             clock: Clock::start(),
-            bell: Arc::new(Bell::for_socket(local)?),
+            bell: if options.crowded { None } else { Some(Arc::new(Bell::for_socket(local)?)) },
             alarm: None,
             groups: Groups::new(local.ip(), options.interface, options.group_port),
-            lanes: Lanes::default(),
+            lanes: (!options.crowded).then(Lanes::default),
             queue: Ring::new(SEND_QUEUE),
             waiting: None,
             choked: false,
             busy: false,
+            again: false,
             looks: 0,
             group_looks: 0,
             gso: true,
@@ -240,10 +247,11 @@ impl Platform for Udp {
 
     fn receive(&mut self, each: &mut impl FnMut(Addr, &mut [u8])) -> Result<usize, Code> {
         let mut count = 0;
+        let all = self.busy || self.again;
         if let Some(received) = self.waiting.take() {
             count += self.hand_out(received, each);
             // Light traffic: nothing is behind it, and finding that out costs a call.
-            if !self.busy && count == 1 && !self.look() {
+            if !all && count == 1 && !self.look() {
                 self.adapt(count);
                 return Ok(count);
             }
@@ -261,7 +269,7 @@ impl Platform for Udp {
                     }
                 }
             }
-            if !self.busy && count == 1 && !self.look() {
+            if !all && count == 1 && !self.look() {
                 break;
             }
         }
@@ -275,11 +283,12 @@ impl Platform for Udp {
     }
 
     fn wait(&mut self, until: Instant) -> Woke {
+        self.again = false;
         loop {
             if self.waiting.is_some() {
                 return Woke::Ready;
             }
-            if self.bell.answer() {
+            if self.bell.as_ref().is_some_and(|b| b.answer()) {
                 return Woke::Called;
             }
             let now = self.clock.now();
@@ -292,8 +301,8 @@ impl Platform for Udp {
     }
 
     fn waker(&self) -> Waker {
-        let bell = Arc::clone(&self.bell);
-        Waker::new(move || bell.ring())
+        let bell = self.bell.clone();
+        Waker::new(move || bell.iter().for_each(|b| b.ring()))
     }
 
     fn now(&self) -> Instant {
@@ -361,7 +370,8 @@ impl Udp {
     #[inline]
     fn send_single(&mut self, to: SocketAddr) -> Result<(), Errno> {
         if let Some(Outgoing { answer: true, packet, .. }) = self.queue.front()
-            && let Some(outcome) = self.lanes.answer(self.local, to, packet.bytes())
+            && let Some(lanes) = &mut self.lanes
+            && let Some(outcome) = lanes.answer(self.local, to, packet.bytes())
         {
             return outcome;
         }
@@ -420,7 +430,7 @@ impl Udp {
 /// Receiving.
 impl Udp {
     fn hand_out(&mut self, received: Received, each: &mut impl FnMut(Addr, &mut [u8])) -> usize {
-        if self.bell.sent(received.from) {
+        if self.is_bell(received.from) {
             return 0;
         }
         if received.len == 0 {
@@ -458,6 +468,11 @@ impl Udp {
         count
     }
 
+    #[inline]
+    fn is_bell(&self, from: SocketAddr) -> bool {
+        self.bell.as_ref().is_some_and(|b| b.sent(from))
+    }
+
     /// True now and then: whether a second datagram waits behind the first is found out only by looking.
     fn look(&mut self) -> bool {
         self.looks += 1;
@@ -471,7 +486,7 @@ impl Udp {
     /// Learns from a batch: bulk wants coalescing, a lone datagram the plainest call (0.2 µs less).
     #[inline]
     fn adapt(&mut self, count: usize) {
-        self.busy = count > 1;
+        (self.busy, self.again) = (count > 1, count > 0);
         if self.busy && !self.wire.coalesces() {
             self.wire.coalesce();
         }
@@ -507,18 +522,20 @@ impl Udp {
 impl Udp {
     /// Waits inside a receive; `None` when the alarm or a call ended it, to be looked at again.
     fn wait_blocked(&mut self, now: Instant, until: Instant) -> Option<Woke> {
-        if self.alarm.is_none() {
-            self.alarm = Alarm::start(self.clock, Arc::clone(&self.bell)).ok();
+        if self.alarm.is_none()
+            && let Some(bell) = &self.bell
+        {
+            self.alarm = Alarm::start(self.clock, Arc::clone(bell)).ok();
         }
         let Some(alarm) = &self.alarm else {
-            // No more threads to be had: polling costs a little more and does the same.
+            // No bell, or no more threads to be had: polling costs a little more and does the same.
             return self.wait_precisely(now, until);
         };
         alarm.set((until - EARLY).min(now + LONGEST_BLOCK));
         let outcome = self.wire.receive_blocking();
         alarm.clear();
         match outcome {
-            Ok(received) if self.bell.sent(received.from) => None,
+            Ok(received) if self.is_bell(received.from) => None,
             Ok(received) => {
                 self.waiting = Some(received);
                 Some(Woke::Ready)
@@ -552,7 +569,7 @@ impl Udp {
             Ok(0) => (self.clock.now() >= until).then_some(Woke::Deadline),
             // Only taking it shows whether it is a packet, or a ring that came too late to matter.
             Ok(_) if main == PollFlags::POLLIN => match self.wire.receive() {
-                Ok(received) if self.bell.sent(received.from) => None,
+                Ok(received) if self.is_bell(received.from) => None,
                 Ok(received) => {
                     self.waiting = Some(received);
                     Some(Woke::Ready)

@@ -20,8 +20,19 @@ pub(super) struct Table {
 #[allow(clippy::large_enum_variant)] // Freed slots are few, and soon taken again.
 enum Entry {
     Taken(Peer),
-    /// The generation of its next tenant, and the slot that was freed before it.
-    Free(u8, u32),
+    Free(Vacancy),
+}
+
+/// What is kept of a slot that nobody is in.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+struct Vacancy {
+    /// The generation of its next tenant.
+    generation: u8,
+    /// The last session's number of the one before. The next goes on from there: packets of a session that is over come
+    /// late where hosts are busy, and would be taken for damaged ones of the first session of a peer that came back.
+    epoch: u8,
+    /// The slot that was freed before it.
+    before: u32,
 }
 
 /// No slot: ids have 24 bits for one.
@@ -42,8 +53,9 @@ impl Table {
         let slot = match self.free {
             slot if slot != NONE => {
                 let entry = &mut self.entries[slot as usize];
-                let Entry::Free(generation, before) = *entry else { unreachable!("listed slots are free") };
-                peer.generation = generation;
+                let Entry::Free(vacancy) = *entry else { unreachable!("listed slots are free") };
+                let Vacancy { generation, epoch, before } = vacancy;
+                (peer.generation, peer.epoch) = (generation, epoch);
                 self.free = before;
                 *entry = Entry::Taken(peer);
                 (slot as usize, generation)
@@ -111,8 +123,8 @@ impl Table {
 
     /// Frees `slot` and hands its peer out.
     pub(super) fn remove(&mut self, slot: usize, generation: u8) -> Option<Peer> {
-        self.get(slot, generation)?;
-        let freed = Entry::Free(generation.wrapping_add(1), self.free);
+        let epoch = self.get(slot, generation)?.epoch;
+        let freed = Entry::Free(Vacancy { generation: generation.wrapping_add(1), epoch, before: self.free });
         let Entry::Taken(peer) = std::mem::replace(&mut self.entries[slot], freed) else { return None };
         self.free = slot as u32;
         self.len -= 1;

@@ -558,3 +558,20 @@ fn a_message_that_finds_no_credit_asks_for_some() {
     world.run_until(world.now + Duration::from_secs(3));
     assert_eq!(world.said[1].iter().filter(|s| matches!(s, Said::Message(..))).count() as u32, sent);
 }
+
+/// A host that is busy reads packets late: of a session that is over, when its peer has come back to the same slot.
+#[test]
+fn a_packet_of_a_forgotten_session_is_not_taken_for_a_damaged_one_of_the_next() {
+    let (mut world, _, a) = World::acquainted();
+    let late =
+        world.tape.iter().rev().find(|(from, _, p)| *from == Addr::Local(0) && kind_of(p.bytes()) == Ok(Kind::Data));
+    let late = late.unwrap().2.clone();
+    world.links[1].forget(a).unwrap();
+    let again = world.know(1, 0);
+    world.reliable(1, again, b"anew");
+    world.run_until(world.now + Duration::from_secs(1));
+    assert_eq!(again.slot(), a.slot());
+    let before = world.dropped(1, Dropped::UnknownSession);
+    world.arrive(1, Addr::Local(0), &late);
+    assert_eq!((world.dropped(1, Dropped::UnknownSession), world.dropped(1, Dropped::BadSeal)), (before + 1, 0));
+}

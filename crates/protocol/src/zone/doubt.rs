@@ -21,10 +21,10 @@ const MANY: u64 = 256;
 impl Zone {
     /// When some neighbour is to be doubted, or probed again.
     pub(super) fn doubts_deadline(&self) -> Instant {
-        let patience = self.strained(self.config.patience);
+        let (patience, connect) = (self.strained(self.config.patience), self.strained(self.config.connect));
         let due = self.neighbours.iter().map(|n| match &n.doubt {
             Some(doubt) => doubt.next_at,
-            None if !n.linked => n.since + self.config.connect,
+            None if !n.linked => n.since + connect,
             None if n.on_ring() => n.heard_at + patience,
             None => Instant::NEVER,
         });
@@ -114,7 +114,7 @@ impl Zone {
         self.note(addr, &Note::Probe { nonce }, out);
         let Some(of) = self.roster.card(slot).map(|c| c.identity).filter(|_| ask) else { return };
         let others = self.helpers(slot, first);
-        let again = now + self.config.silent / 2;
+        let again = now + self.strained(self.config.silent) / 2;
         if let Some(doubt) = self.neighbours.of(slot).and_then(|n| n.doubt.as_mut()) {
             doubt.ask_at = again;
             doubt.asked += others.len() as u16;
@@ -147,13 +147,13 @@ impl Zone {
 
     /// Doubts that are due: probed again, or believed. Neighbours that have been silent for too long: doubted.
     pub(super) fn expire_doubts(&mut self, now: Instant, out: &mut impl Out) {
-        let patience = self.strained(self.config.patience);
+        let (patience, connect) = (self.strained(self.config.patience), self.strained(self.config.connect));
         let due: Vec<Slot> = self
             .neighbours
             .iter()
             .filter(|n| match &n.doubt {
                 Some(doubt) => doubt.next_at <= now,
-                None if !n.linked => n.since + self.config.connect <= now,
+                None if !n.linked => n.since + connect <= now,
                 None => n.on_ring() && n.heard_at + patience <= now,
             })
             .map(|n| n.slot)
@@ -207,5 +207,40 @@ impl Zone {
         self.alarm(slot, version, out);
         self.drop_neighbour(now, slot, out);
         self.settle(now, out);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::hostile::{Desk, Said};
+    use super::super::*;
+    use crate::member::Input;
+    use phalanx_core::Duration;
+    use phalanx_wire::zone::{LetterKind, Note, flag};
+
+    fn asks(said: &Said) -> usize {
+        said.notes.iter().filter(|(_, bytes)| matches!(Note::parse(bytes), Ok(Note::Ask { .. }))).count()
+    }
+
+    /// Who is late again and again asks others no more often for it: they may well share the processor that is overloaded.
+    #[test]
+    fn who_is_late_does_not_ask_the_more() {
+        let mut desk = Desk::new(Config::lan());
+        for n in 1..6 {
+            desk.letter(n, LetterKind::Connect, flag::RING, |_| ());
+        }
+        let mut said = Said::default();
+        desk.zone.handle(desk.now, Input::Tripped { addr: Addr::Local(3) }, &mut said);
+        let (from, mut asked) = (desk.now, 0);
+        while desk.now < from + Duration::from_secs(3) {
+            // In time for a while, then late.
+            asked += asks(&desk.wait(Duration::from_millis(30)));
+            desk.now += Duration::from_millis(130);
+            let mut said = Said::default();
+            desk.zone.expire(desk.now, &mut said);
+            asked += asks(&said);
+        }
+        assert!(desk.zone.counters().starved > 10, "{:?}", desk.zone.counters());
+        assert!((1..=18).contains(&asked), "{asked} questions in three seconds");
     }
 }

@@ -17,9 +17,9 @@ const LIAR: u32 = 1;
 const VICTIM: u32 = 2;
 
 #[derive(Default)]
-struct Said {
+pub(super) struct Said {
     letters: Vec<(Addr, usize)>,
-    notes: Vec<(Addr, Vec<u8>)>,
+    pub(super) notes: Vec<(Addr, Vec<u8>)>,
     joined: Vec<Slot>,
     left: Vec<(Slot, Why)>,
 }
@@ -46,14 +46,14 @@ fn member(n: u32, incarnation: u64, minor: u32) -> Member<'static> {
     Member { identity: identity(n), incarnation, minor, addr: Addr::Local(n), name: "m" }
 }
 
-struct Desk {
-    zone: Zone,
-    now: Instant,
+pub(super) struct Desk {
+    pub(super) zone: Zone,
+    pub(super) now: Instant,
 }
 
 impl Desk {
     /// A member that knows of 1 to 9, in version 5.1 like itself.
-    fn new(config: Config) -> Self {
+    pub(super) fn new(config: Config) -> Self {
         let card = Card { identity: identity(0), addr: Addr::Local(0), name: Name::new("me").unwrap() };
         let roster = Roster::new(Arc::new(Frozen::default()), config.members);
         let now = Instant::ZERO + Duration::from_secs(1000);
@@ -68,7 +68,7 @@ impl Desk {
         Peer { addr: Addr::Local(n), identity: identity(n), boot: Boot::default() }
     }
 
-    fn letter(&mut self, from: u32, kind: LetterKind, flags: u16, write: impl FnOnce(&mut Vec<u8>)) -> Said {
+    pub(super) fn letter(&mut self, from: u32, kind: LetterKind, flags: u16, write: impl FnOnce(&mut Vec<u8>)) -> Said {
         let mut bytes = Vec::new();
         Letter::begin(kind, flags, &mut bytes);
         let known = self.zone.roster().find(&identity(from)).and_then(|s| self.zone.version(s));
@@ -91,7 +91,7 @@ impl Desk {
         said
     }
 
-    fn wait(&mut self, time: Duration) -> Said {
+    pub(super) fn wait(&mut self, time: Duration) -> Said {
         let (end, mut said) = (self.now + time, Said::default());
         while self.zone.deadline() <= end {
             self.now = self.now.max(self.zone.deadline());

@@ -304,7 +304,7 @@ impl Zone {
         self.now = now;
         if self.next_at != Instant::NEVER && now >= self.next_at + self.config.late {
             self.counters.starved += 1;
-            self.on_starved(now);
+            self.on_starved(now, now.since(self.next_at));
         }
     }
 }

@@ -117,12 +117,16 @@ impl Zone {
         // What a would-be neighbour did not name it lacks.
         let (mut theirs, mut departed) = (View::default(), Vec::new());
         for alive in letter.alive() {
-            if let Some((p, v)) = self.enter(&alive) {
+            let v = Version { incarnation: alive.incarnation, minor: alive.minor };
+            // Of a whole view most is known already, in these very words.
+            let known = self.known(&alive).or_else(|| {
+                let (p, v) = self.enter(&alive)?;
                 departed.extend(self.departed(p, v));
                 changed |= self.book.on_alive(p, v, &self.roster, out);
-                if letter.kind == LetterKind::Accept {
-                    theirs.set(p, Standing::In(v), &self.roster);
-                }
+                Some(p)
+            });
+            if let Some(p) = known.filter(|_| letter.kind == LetterKind::Accept) {
+                theirs.set(p, Standing::In(v), &self.roster);
             }
         }
         for s in letter.suspected() {
@@ -219,6 +223,14 @@ impl Zone {
         if parcel.kind == LetterKind::Accept {
             self.fill_in(from.addr, parcel.sender, &parcel.view, out);
         }
+    }
+
+    /// The slot of a member of whom a letter says nothing new.
+    fn known(&self, member: &Member<'_>) -> Option<Slot> {
+        let slot = self.roster.find(&member.identity)?;
+        let version = Version { incarnation: member.incarnation, minor: member.minor };
+        let card = self.roster.card(slot).filter(|_| self.book.view.of(slot, &self.roster) == Some(version))?;
+        (card.addr == member.addr && card.name.as_str() == member.name).then_some(slot)
     }
 
     /// The slot and version of a member that a letter names; `None` when there is no room for it.

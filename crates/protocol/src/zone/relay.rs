@@ -104,9 +104,17 @@ impl Zone {
         }
     }
 
-    /// All tries fit in a third of the time in which a silent neighbour must answer.
+    /// All tries fit in a third of the time in which a silent neighbour must answer; unless we are late ourselves.
     fn relay_spacing(&self) -> Duration {
-        self.config.silent / (3 * u64::from(TRIES))
+        self.strained(self.config.silent) / (3 * u64::from(TRIES))
+    }
+
+    /// We were late: what we have not heard so far says nothing to those who asked us.
+    pub(super) fn relays_starved(&mut self, now: Instant) {
+        let next_at = now + self.relay_spacing();
+        for relay in &mut self.watch.relays.0 {
+            (relay.next_at, relay.tries) = (next_at, 1);
+        }
     }
 
     /// Probes for others that were not answered: once more, or given up.

@@ -31,6 +31,8 @@ const DIFFER: u8 = 4;
 const STRAYS: u8 = 2;
 /// Letters to those who take us for a neighbour, or do not know that they were removed, between two beats.
 const TELLS: u16 = 64;
+/// Timeouts of a member that was late become no longer than this and one times as long.
+const STRAIN_MAX: u32 = 7;
 /// Beats of ours that a neighbour may not have heard.
 const DEAF: u8 = 3;
 
@@ -99,9 +101,12 @@ impl Zone {
         timeout * u64::from(1 + self.watch.strain)
     }
 
-    /// Our driver called too late: nobody is blamed for what we did not hear.
-    pub(super) fn on_starved(&mut self, now: Instant) {
-        self.watch.strain = (self.watch.strain + 1).min(7);
+    /// Our driver called `late`: nobody is blamed for what we did not hear. The later it was, the longer we wait from now on:
+    /// at once, because by the next time somebody may have been taken for dead.
+    pub(super) fn on_starved(&mut self, now: Instant, late: Duration) {
+        let by = (late.0 / self.config.late.0.max(1)).clamp(1, STRAIN_MAX.into()) as u32;
+        self.watch.strain = (self.watch.strain + by).min(STRAIN_MAX);
+        self.relays_starved(now);
         for neighbour in self.neighbours.iter_mut() {
             neighbour.heard_at = now;
             neighbour.misses = 0;
@@ -111,7 +116,8 @@ impl Zone {
             if let Some(doubt) = &mut neighbour.doubt {
                 doubt.since = now;
                 doubt.tries = 0;
-                (doubt.asked, doubt.seconds, doubt.ask_at) = (0, 0, now);
+                // Nor are others asked the sooner: who is late would ask each time it is, and make all of them late.
+                (doubt.asked, doubt.seconds) = (0, 0);
             }
         }
         self.watch.heard_at = now;
