@@ -36,7 +36,7 @@ fn a_restarted_daemon_is_the_same_node_in_a_new_life() {
 fn a_terminated_daemon_leaves_in_good_order() {
     let mut cluster = Cluster::start(4);
     let (client, mut seen) = (cluster.node(0).client(), Vec::new());
-    let events = client.events(None);
+    let events = client.events(Some(0));
     cluster.node(1).signal(Signal::SIGTERM);
     assert_eq!(cluster.wait_for_end(1), Some(0));
     cluster.wait_until("n1 left", |node| node.state_of("n1") == Some(State::Left));
