@@ -2,9 +2,12 @@
 //!
 //! Everything lives in a directory of its own and ends with the [`Cluster`], also when a test panics.
 
+pub mod net;
+
+use net::Network;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
-use phalanx_client::api::{Member, State, Status};
+use phalanx_client::api::{Member, State, Status, What};
 use phalanx_client::blocking::Client;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -15,6 +18,8 @@ use std::time::{Duration, Instant};
 
 /// How long anything may take before a test fails: machines are slow at times, and a story that ends well ends early.
 pub const PATIENCE: Duration = Duration::from_secs(30);
+/// Where daemons listen that have a host of their own.
+const PORT: u16 = 7946;
 const LOOK: Duration = Duration::from_millis(5);
 /// The key of test clusters.
 pub const KEY: &str = "7068616c616e78207068616c616e78207068616c616e78207068616c616e7821";
@@ -22,21 +27,27 @@ pub const KEY: &str = "7068616c616e78207068616c616e78207068616c616e78207068616c6
 /// The command, built once for each run of the tests.
 pub fn binary() -> &'static Path {
     static BINARY: OnceLock<PathBuf> = OnceLock::new();
-    BINARY.get_or_init(|| {
-        let test = std::env::current_exe().expect("a test has a path");
-        let dir = test.parent().and_then(Path::parent).expect("target/PROFILE/deps/TEST");
-        let release = dir.file_name().is_some_and(|name| name == "release");
-        let mut build = Command::new(env!("CARGO"));
-        build.args(["build", "--quiet", "--package", "phalanx"]).args(release.then_some("--release"));
-        assert!(build.status().expect("cargo runs").success(), "the command builds");
-        dir.join("phalanx")
-    })
+    BINARY.get_or_init(|| built("phalanx", &[]))
+}
+
+fn built(name: &str, options: &[&str]) -> PathBuf {
+    let test = std::env::current_exe().expect("a test has a path");
+    let dir = test.parent().and_then(Path::parent).expect("target/PROFILE/deps/TEST");
+    let release = dir.file_name().is_some_and(|name| name == "release");
+    let mut build = Command::new(env!("CARGO"));
+    build
+        .args(["build", "--quiet", "--package", "phalanx", "--bin", name])
+        .args(options)
+        .args(release.then_some("--release"));
+    assert!(build.status().expect("cargo runs").success(), "the command builds");
+    dir.join(name)
 }
 
 /// Daemons, by number.
 pub struct Cluster {
     dir: PathBuf,
     nodes: Vec<Node>,
+    network: Option<Network>,
 }
 
 /// One daemon.
@@ -45,6 +56,8 @@ pub struct Node {
     dir: PathBuf,
     process: Option<Child>,
     addr: Option<SocketAddr>,
+    before: Vec<String>,
+    binary: PathBuf,
 }
 
 impl Cluster {
@@ -62,7 +75,31 @@ impl Cluster {
         let number = COUNT.fetch_add(1, Ordering::Relaxed);
         let dir = std::env::temp_dir().join(format!("phalanx-test-{}-{number}", std::process::id()));
         std::fs::create_dir_all(&dir).expect("a directory for the cluster");
-        Self { dir, nodes: Vec::new() }
+        Self { dir, nodes: Vec::new(), network: None }
+    }
+
+    /// Nobody yet, on a network: each daemon that is added is on the next host.
+    pub fn on(network: Network) -> Self {
+        let mut cluster = Self::empty();
+        cluster.network = Some(network);
+        cluster
+    }
+
+    /// Starts a daemon on each of `n` hosts with these arguments, and waits until all see all. `None` where no network can
+    /// be made.
+    pub fn on_hosts(n: usize, arguments: &[&str]) -> Option<Self> {
+        let mut cluster = Self::on(Network::new(n)?);
+        (0..n).for_each(|_| _ = cluster.add(arguments));
+        cluster.wait_for_one_view();
+        Some(cluster)
+    }
+
+    /// The network, to do harm to it.
+    ///
+    /// # Panics
+    /// When the cluster has none of its own.
+    pub fn network(&mut self) -> &mut Network {
+        self.network.as_mut().expect("it has a network")
     }
 
     /// Starts one more daemon, with further arguments; it joins those who are there. Gives its number.
@@ -91,28 +128,43 @@ impl Cluster {
         self.spawn(number, arguments, Some(KEY));
     }
 
-    fn place(&mut self) -> usize {
+    /// A place for a daemon that is not started yet. Gives its number.
+    pub fn place(&mut self) -> usize {
         let number = self.nodes.len();
         let name = format!("n{number}");
         let dir = self.dir.join(&name);
-        self.nodes.push(Node { name, dir, process: None, addr: None });
+        std::fs::create_dir_all(&dir).expect("a directory for the node");
+        let before = self.network.as_ref().map(|network| network.on(number)).unwrap_or_default();
+        let addr = self.network.as_ref().map(|network| SocketAddr::new(network.addr(number), PORT));
+        self.nodes.push(Node { name, dir, process: None, addr, before, binary: binary().to_owned() });
         number
+    }
+
+    /// From its next start on, the daemon is run by this command.
+    pub fn start_by(&mut self, number: usize, command: &[&str]) {
+        self.nodes[number].before = command.iter().map(|&word| word.to_owned()).collect();
+    }
+
+    /// From its next start on, the daemon is of this build.
+    pub fn install(&mut self, number: usize, binary: &Path) {
+        self.nodes[number].binary = binary.to_owned();
     }
 
     fn spawn(&mut self, number: usize, arguments: &[&str], key: Option<&str>) {
         let seeds: Vec<String> = self.nodes.iter().filter_map(|n| n.addr).map(|a| a.to_string()).collect();
         let node = &mut self.nodes[number];
         let bind = node.addr.map_or_else(|| "127.0.0.1:0".to_owned(), |a| a.to_string());
-        std::fs::create_dir_all(&node.dir).expect("a directory for the node");
         let log = std::fs::OpenOptions::new().create(true).append(true).open(node.dir.join("log")).expect("a log");
-        let mut command = Command::new(binary());
-        command.args(["agent", "--profile", "local"]);
+        let mut words = node.before.iter().map(Path::new).chain([node.binary.as_path()]);
+        let mut command = Command::new(words.next().expect("there is the daemon, at least"));
+        command.args(words).arg("agent");
         // What the story says of itself counts.
         let mut usually = |option: &str, value: &str| {
             if !arguments.contains(&option) {
                 command.args([option, value]);
             }
         };
+        usually("--profile", "local");
         usually("--name", &node.name);
         usually("--bind", &bind);
         command.arg("--data-dir").arg(&node.dir).arg("--socket").arg(node.dir.join("sock"));
@@ -169,6 +221,21 @@ impl Cluster {
     /// Waits until all that run see exactly `n` members that are there.
     pub fn wait_until_all_see(&self, n: usize) {
         self.wait_until(&format!("all see {n}"), |node| node.status().alive == n);
+    }
+
+    /// Waits until all that run agree who is there: all that run, each in the same life, and nobody else.
+    pub fn wait_for_one_view(&self) {
+        let began = Instant::now();
+        let mut running: Vec<String> = self.running().map(|n| n.name.clone()).collect();
+        running.sort_unstable();
+        loop {
+            let views: Vec<Vec<(String, u64, u32)>> = self.running().map(Node::view).collect();
+            if views[0].iter().map(|m| &m.0).eq(&running) && views.iter().all(|v| *v == views[0]) {
+                return;
+            }
+            assert!(began.elapsed() < PATIENCE, "no one view of {running:?} within {PATIENCE:?}: {views:#?}");
+            std::thread::sleep(LOOK);
+        }
     }
 
     /// Waits until something holds at all that run.
@@ -237,6 +304,30 @@ impl Node {
     /// In which state it sees a member.
     pub fn state_of(&self, name: &str) -> Option<State> {
         self.sees(name).map(|m| m.state)
+    }
+
+    /// Who is there, as it sees it, by name: the life of each, and how often it had to speak up for itself.
+    pub fn view(&self) -> Vec<(String, u64, u32)> {
+        let members = self.client().members().expect("it answers");
+        let there = members.into_iter().filter(|m| m.state == State::Alive);
+        let mut view: Vec<_> = there.map(|m| (m.name, m.incarnation, m.minor)).collect();
+        view.sort_unstable();
+        view
+    }
+
+    /// Whose failures it has heard of in this life, as often as it has.
+    pub fn failures(&self) -> Vec<String> {
+        let recent = self.client().recent(None).expect("it answers");
+        let failed = recent.into_iter().filter_map(|event| match event.what {
+            What::Left { member } if member.state == State::Failed => Some(member.name),
+            _ => None,
+        });
+        failed.collect()
+    }
+
+    /// Its process.
+    pub fn pid(&self) -> u32 {
+        self.process.as_ref().expect("it runs").id()
     }
 
     /// Sends a signal to its process.
