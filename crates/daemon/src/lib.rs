@@ -18,6 +18,13 @@ pub mod seeds;
 pub mod store;
 pub mod wires;
 
+/// Of this build.
+pub const VERSION: &str = if phalanx_wire::tomorrow::ON {
+    concat!(env!("CARGO_PKG_VERSION"), "+tomorrow")
+} else {
+    env!("CARGO_PKG_VERSION")
+};
+
 pub use clock::Clock;
 pub use driver::Driver;
 pub use host::Host;

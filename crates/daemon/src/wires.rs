@@ -10,6 +10,7 @@
 
 use crate::platform::Waker;
 use phalanx_protocol::link::seal::KeyRing;
+use phalanx_wire::tomorrow;
 use phalanx_wire::tripwire::{CHALLENGE, Hello, TAKEN};
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -38,6 +39,8 @@ const GREETED_MAX: usize = 256;
 /// Wires of one pair of nodes, in both directions: a restarted peer may open a new one before the old one is found dead.
 const PAIR_MAX: usize = 4;
 const BACKLOG: u32 = 1024;
+/// What is said through a wire is skipped in pieces of so many bytes.
+const SKIPPED: usize = 64;
 
 /// Something happened to a wire.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -297,6 +300,7 @@ impl Desk {
             hello.tag = tag;
         }
         stream.write_all(&hello.encode()).await?;
+        stream.write_all(tomorrow::FIELD).await?;
         match stream.read_u8().await? {
             TAKEN => Ok(stream),
             _ => Err(ErrorKind::InvalidData.into()),
@@ -338,14 +342,16 @@ impl Desk {
             return None;
         }
         stream.write_u8(TAKEN).await.ok()?;
+        stream.write_all(tomorrow::FIELD).await.ok()?;
         Some((hello, stream))
     }
 
-    /// Nothing more comes through a wire: whatever ends the read, it broke.
+    /// A wire is silent until it breaks. What a later build may say through it is skipped.
     async fn watch(self, me: SocketAddr, peer: SocketAddr, mut stream: TcpStream) {
         let up = Up::count(&self.counts);
         self.tell(me, Told::Wired(peer));
-        let _ = stream.read_u8().await;
+        let mut skipped = [0; SKIPPED];
+        while stream.read(&mut skipped).await.is_ok_and(|n| n > 0) {}
         drop(up);
         self.counts.broken.fetch_add(1, Ordering::Relaxed);
         self.tell(me, Told::Tripped(peer));
@@ -443,6 +449,24 @@ mod tests {
         let mut rest = Vec::new();
         let _ = stranger.read_to_end(&mut rest);
         assert_eq!(rest.len(), CHALLENGE, "a challenge and nothing else");
+    }
+
+    #[test]
+    fn what_a_later_build_says_through_a_wire_is_skipped() {
+        let b = open(1);
+        let hb = b.enter(b.local(), Waker::new(|| ()));
+        let mut later = std::net::TcpStream::connect(b.local()).unwrap();
+        let mut challenge = [0; CHALLENGE];
+        later.read_exact(&mut challenge).unwrap();
+        let from = later.local_addr().unwrap();
+        let mut hello = Hello { from, to: b.local(), key: 1, tag: Default::default() };
+        hello.tag = ring(1).prove(1, &hello.covered(&challenge)).unwrap();
+        later.write_all(&hello.encode()).unwrap();
+        later.write_all(&[7; 3 * SKIPPED]).unwrap();
+        assert_eq!(next(&hb), Some(Told::Wired(from)));
+        assert!(silent(&hb), "it stays up");
+        drop(later);
+        assert_eq!(next(&hb), Some(Told::Tripped(from)));
     }
 
     #[test]

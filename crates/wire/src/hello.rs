@@ -5,6 +5,7 @@
 
 use crate::Malformed;
 use crate::bytes::{array_at, u16_at, u32_at, u64_at};
+use crate::tomorrow;
 use phalanx_core::{Boot, Identity};
 
 /// The body of a hello, sealed behind a [`crate::outer::Long`] header.
@@ -72,6 +73,7 @@ impl Hello {
         out.extend_from_slice(&[if self.done { Self::DONE } else { 0 }, 0]);
         out.extend_from_slice(&self.group_floor.to_le_bytes());
         out.extend_from_slice(&self.holds.to_le_bytes());
+        out.extend_from_slice(tomorrow::FIELD);
     }
 }
 

@@ -20,6 +20,7 @@
 //! | [`service`] | a service, as an attribute tells of it |
 //! | [`rumour`] | what people tell a whole zone, questions and replies, the cluster's keys |
 //! | [`tripwire`] | what two nodes say over a tripwire |
+//! | [`tomorrow`] | what later builds may say, for tests of upgrades |
 //! | [`baseline`] | the baselines' heartbeats, introductions and gossip |
 
 mod addr;
@@ -34,6 +35,7 @@ pub mod outer;
 pub mod rcl;
 pub mod rumour;
 pub mod service;
+pub mod tomorrow;
 pub mod tripwire;
 pub mod zone;
 

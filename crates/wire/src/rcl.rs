@@ -7,6 +7,7 @@
 use crate::Malformed;
 use crate::bytes::{crc32c, u16_at, u32_at};
 use crate::layer::Layer;
+use crate::tomorrow;
 use phalanx_core::Port;
 
 /// Words of 64 packets that a selective acknowledgement may name.
@@ -102,7 +103,8 @@ impl Header {
         let mut fixed = [0; Self::LEN];
         fixed[0] = Layer::Rcl as u8;
         let flag = |set: bool, bit: u8| if set { bit } else { 0 };
-        fixed[1] = flag(self.data, Self::DATA) | flag(self.fin, Self::FIN) | flag(self.ping, Self::PING);
+        fixed[1] =
+            flag(self.data, Self::DATA) | flag(self.fin, Self::FIN) | flag(self.ping, Self::PING) | tomorrow::BITS;
         fixed[2..4].copy_from_slice(&self.credit.to_le_bytes());
         fixed[8..12].copy_from_slice(&self.seq.to_le_bytes());
         fixed[12..16].copy_from_slice(&self.ack.to_le_bytes());

@@ -10,6 +10,7 @@
 use crate::Malformed;
 use crate::addr::{encode_addr, parse_addr};
 use crate::bytes::{array_at, u16_at, u32_at};
+use crate::tomorrow;
 use phalanx_core::{Addr, Boot};
 
 /// Layout of these letters.
@@ -137,6 +138,7 @@ impl<'a> Letter<'a> {
             out.extend_from_slice(&(part.len() as u16).to_le_bytes());
             out.extend_from_slice(part);
         }
+        out.extend_from_slice(tomorrow::FIELD);
     }
 }
 

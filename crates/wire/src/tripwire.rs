@@ -1,7 +1,8 @@
 //! What two nodes say over a tripwire, once, before it falls silent.
 //!
 //! Whoever accepted the stream sends [`CHALLENGE`] random bytes; whoever opened it answers with a hello, which proves
-//! that it knows a key of the cluster; one byte [`TAKEN`] says that the wire is up. Nothing follows.
+//! that it knows a key of the cluster; one byte [`TAKEN`] says that the wire is up. Nothing follows,
+//! but later builds may append to both: readers skip it.
 //!
 //! ```text
 //! 0  4 magic   4  1 version   5  1 id of the key   6  18 from   24  18 to   42  16 tag

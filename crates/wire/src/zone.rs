@@ -13,6 +13,7 @@ pub use moved::Moved;
 use crate::Malformed;
 use crate::bytes::{array_at, u16_at, u32_at, u64_at};
 use crate::member::{self, Member};
+use crate::tomorrow;
 use phalanx_core::Identity;
 
 const LAYOUT: u8 = 1;
@@ -196,6 +197,8 @@ pub struct Letter<'a> {
 impl<'a> Letter<'a> {
     /// Bytes before the first section.
     pub const HEAD: usize = 4;
+    /// Bytes that [`Letter::begin`] appends.
+    pub const BEGUN: usize = Self::HEAD + tomorrow::SECTION.len();
     /// Bytes before the content of a section.
     pub const SECTION: usize = 5;
 
@@ -313,6 +316,7 @@ impl<'a> Letter<'a> {
     pub fn begin(kind: LetterKind, flags: u16, out: &mut Vec<u8>) {
         out.extend_from_slice(&[LAYOUT, kind as u8]);
         out.extend_from_slice(&flags.to_le_bytes());
+        out.extend_from_slice(tomorrow::SECTION);
     }
 
     /// Appends the sender's own entry.
@@ -452,6 +456,7 @@ impl Note {
                 suspicion.encode(out);
             }
         }
+        out.extend_from_slice(tomorrow::FIELD);
     }
 
     /// Reads a note; what is longer comes from a newer peer.

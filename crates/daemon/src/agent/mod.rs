@@ -291,7 +291,7 @@ impl Agent {
             alive: engine.len(),
             neighbours: engine.neighbours().count(),
             uptime_ms: self.driver.now().since(Instant::ZERO).as_millis(),
-            version: env!("CARGO_PKG_VERSION").to_owned(),
+            version: crate::VERSION.to_owned(),
             pid: std::process::id(),
         })
     }

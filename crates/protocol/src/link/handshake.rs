@@ -21,6 +21,7 @@ use super::{LARGEST_DATAGRAM, Link, Output, SMALLEST_DATAGRAM, states};
 use phalanx_core::{Addr, Boot, Buf, Code, Duration, Fingerprint, Instant, NodeId, Sink};
 use phalanx_wire::hello::Hello;
 use phalanx_wire::outer::{Kind, Long, TAG};
+use phalanx_wire::tomorrow;
 
 /// The first hello is repeated after this long, then at doubling intervals.
 const FIRST_RETRY: Duration = Duration::from_millis(20);
@@ -325,7 +326,7 @@ impl Link {
         let lagging = if key == self.hello.0 { None } else { self.ring.hello(key, &self.boot) };
         let (key, cipher) = lagging.as_ref().map_or((self.hello.0, &self.hello.1), |cipher| (key, cipher));
         let addr = peer.addr;
-        let mut packet = Buf::new(Long::LEN, Hello::LEN + TAG);
+        let mut packet = Buf::new(Long::LEN, Hello::LEN + tomorrow::FIELD.len() + TAG);
         hello.encode(packet.vec_mut());
         let counter = self.hello_counter;
         self.hello_counter += 1;
@@ -336,6 +337,9 @@ impl Link {
         packet.extend(&seal);
         self.counters.sent += 1;
         out.push(Output::Transmit { to: addr, packet, ticket: None, answer: false });
+        if let Some(bytes) = tomorrow::PACKET {
+            out.push(Output::Transmit { to: addr, packet: Buf::copy_of(bytes), ticket: None, answer: false });
+        }
     }
 
     /// A nonce: never zero, never used before by this boot (the chance is one in 2⁶⁴ for each pair).

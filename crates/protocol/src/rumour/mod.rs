@@ -24,6 +24,7 @@ use crate::member::Name;
 use keys::Keys;
 use phalanx_core::{Addr, Boot, Code, Duration, Fingerprint, Instant, Machine, Sink};
 use phalanx_wire::rumour::{BODY_MAX, Kind, Letter, NAME_MAX, ONLY_MAX};
+use phalanx_wire::tomorrow;
 use std::collections::{BTreeSet, VecDeque};
 
 /// How long a rumour is kept for new neighbours, how often they are looked for, and how many rumours are kept; the oldest goes.
@@ -603,6 +604,9 @@ impl Rumours {
         let body = keys::write_epoch(self.keys.epoch, self.keys.digest());
         let id = Id { boot: self.boot, number: 0 };
         send(&Letter { body: &body, ..self.letter(Kind::Epoch, id, 0) }, to, out);
+        if let Some(bytes) = tomorrow::RUMOUR {
+            out.push(Output::Send { to, bytes });
+        }
     }
 }
 

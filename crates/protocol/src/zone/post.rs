@@ -14,6 +14,7 @@ use super::view::{Standing, View};
 use crate::member::{Card, Name, Out, Output, Peer, Slot, Version};
 use phalanx_core::{Addr, Identity, Instant, Payload, Snapshot};
 use phalanx_wire::member::Member;
+use phalanx_wire::tomorrow;
 use phalanx_wire::zone::{Letter, LetterKind, Note, flag};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -487,6 +488,17 @@ impl Zone {
         out.push(Output::Datagram { to, bytes: &bytes });
         bytes.clear();
         self.scratch = bytes;
+    }
+}
+
+/// What a later build may say besides, when upgrades are tested.
+pub(super) fn speak_of_tomorrow(to: Addr, out: &mut impl Out) {
+    if let Some(bytes) = tomorrow::NOTE {
+        out.push(Output::Datagram { to, bytes });
+    }
+    if let Some(bytes) = tomorrow::LETTER {
+        let message: Arc<dyn Snapshot> = Arc::new(Written(bytes.to_vec()));
+        out.push(Output::Message { to, message: &message, across: false });
     }
 }
 

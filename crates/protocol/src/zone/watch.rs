@@ -18,6 +18,7 @@
 //! - Who is removed and speaks to us is told so.
 
 use super::absence::{ABSENT, Inquiry};
+use super::post::speak_of_tomorrow;
 use super::relay::Relays;
 use super::view::Standing;
 use super::{Config, Zone};
@@ -137,6 +138,7 @@ impl Zone {
                 let beat = Note::Beat { number: neighbour.beats, echo: neighbour.heard, digest };
                 let to = neighbour.addr;
                 self.note(to, &beat, out);
+                speak_of_tomorrow(to, out);
             }
         }
     }
