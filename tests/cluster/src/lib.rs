@@ -2,6 +2,7 @@
 //!
 //! Everything lives in a directory of its own and ends with the [`Cluster`], also when a test panics.
 
+pub mod host;
 pub mod net;
 
 use net::Network;
@@ -28,6 +29,12 @@ pub const KEY: &str = "7068616c616e78207068616c616e78207068616c616e78207068616c6
 pub fn binary() -> &'static Path {
     static BINARY: OnceLock<PathBuf> = OnceLock::new();
     BINARY.get_or_init(|| built("phalanx", &[]))
+}
+
+/// The command as a later version may be: it says more than today's knows.
+pub fn tomorrow() -> &'static Path {
+    static BINARY: OnceLock<PathBuf> = OnceLock::new();
+    BINARY.get_or_init(|| built("phalanx-tomorrow", &["--features", "tomorrow"]))
 }
 
 fn built(name: &str, options: &[&str]) -> PathBuf {
@@ -141,8 +148,8 @@ impl Cluster {
     }
 
     /// From its next start on, the daemon is run by this command.
-    pub fn start_by(&mut self, number: usize, command: &[&str]) {
-        self.nodes[number].before = command.iter().map(|&word| word.to_owned()).collect();
+    pub fn start_by(&mut self, number: usize, command: &[impl AsRef<str>]) {
+        self.nodes[number].before = command.iter().map(|word| word.as_ref().to_owned()).collect();
     }
 
     /// From its next start on, the daemon is of this build.
@@ -167,7 +174,8 @@ impl Cluster {
         usually("--profile", "local");
         usually("--name", &node.name);
         usually("--bind", &bind);
-        command.arg("--data-dir").arg(&node.dir).arg("--socket").arg(node.dir.join("sock"));
+        usually("--data-dir", node.dir.to_str().expect("a path of ours"));
+        command.arg("--socket").arg(node.dir.join("sock"));
         seeds.iter().filter(|s| **s != bind).for_each(|seed| _ = command.args(["--join", seed]));
         // A key that the story gives, or that is kept, counts.
         if !arguments.contains(&"--key") && !node.dir.join("keys").exists() {
