@@ -1,12 +1,11 @@
 //! A cluster of real daemons on this machine: one process each, everything in one directory.
 
 use phalanx_client::api::Status;
-use phalanx_client::blocking::Client;
+use phalanx_client::local::{Daemon, Start};
 use phalanx_daemon::store::hex;
-use std::fs::{self, File};
+use std::fs;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 /// How long a daemon may take to answer, and to end.
@@ -102,19 +101,24 @@ impl Local {
 impl Node {
     /// Where its control API listens.
     pub(crate) fn socket(&self) -> PathBuf {
-        self.dir.join("phalanx.sock")
+        self.daemon().socket()
     }
 
     /// Starts its daemon in the background.
     fn spawn(&self, name: &str, key: &str, seed: Option<&str>) -> Result<(), String> {
         let fail = |e: std::io::Error| format!("cannot start a daemon in {}: {e}", self.dir.display());
-        fs::create_dir_all(&self.dir).map_err(fail)?;
-        let log = File::create(self.dir.join("log")).map_err(fail)?;
-        let mut command = Command::new(std::env::current_exe().map_err(fail)?);
-        command.args(["agent", "--profile", "local", "--bind", "127.0.0.1:0", "--name", name]);
-        command.arg("--data-dir").arg(&self.dir).arg("--socket").arg(self.socket()).env("PHALANX_KEY", key);
-        command.args(seed.iter().flat_map(|seed| ["--join", seed]));
-        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(log);
+        let binary = std::env::current_exe().map_err(fail)?;
+        let join: Vec<String> = seed.map(str::to_owned).into_iter().collect();
+        let start = Start {
+            binary: &binary,
+            launcher: &[],
+            name,
+            bind: "127.0.0.1:0",
+            join: &join,
+            key,
+            profile: Some("local"),
+        };
+        let mut command = self.daemon().command(&start).map_err(fail)?;
         // It outlives the terminal, and an interrupt there is not meant for it.
         let child = command.process_group(0).spawn().map_err(fail)?;
         fs::write(self.dir.join("pid"), format!("{}\n", child.id())).map_err(fail)
@@ -122,17 +126,11 @@ impl Node {
 
     /// What its daemon says of itself, as soon as it does.
     pub(crate) fn answer(&self) -> Result<Status, String> {
-        let (client, began) = (Client::new(self.socket()), Instant::now());
-        loop {
-            match client.status() {
-                Ok(status) => return Ok(status),
-                Err(e) if began.elapsed() > PATIENCE => {
-                    let log = fs::read_to_string(self.dir.join("log")).unwrap_or_default();
-                    return Err(format!("{e}; its log says: {}", log.trim()));
-                }
-                Err(_) => std::thread::sleep(LOOK),
-            }
-        }
+        self.daemon().answer(PATIENCE)
+    }
+
+    fn daemon(&self) -> Daemon {
+        Daemon::at(self.dir.clone())
     }
 
     /// Its process, when it runs: numbers are used again, so it must be one that works in this directory.

@@ -15,6 +15,7 @@
 pub mod blocking;
 mod connection;
 mod events;
+pub mod local;
 
 pub use events::Events;
 pub use phalanx_api as api;

@@ -6,9 +6,10 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use phalanx_client::api::{Member, State, Status};
 use phalanx_client::blocking::Client;
+use phalanx_client::local::{Daemon, Start};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Command};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
@@ -80,13 +81,18 @@ impl Cluster {
         let seeds: Vec<String> = self.nodes.iter().filter_map(|n| n.addr).map(|a| a.to_string()).collect();
         let node = &mut self.nodes[number];
         let bind = node.addr.map_or_else(|| "127.0.0.1:0".to_owned(), |a| a.to_string());
-        std::fs::create_dir_all(&node.dir).expect("a directory for the node");
-        let log = std::fs::OpenOptions::new().create(true).append(true).open(node.dir.join("log")).expect("a log");
-        let mut command = Command::new(binary());
-        command.args(["agent", "--profile", "local", "--name", &node.name, "--bind", &bind]);
-        command.arg("--data-dir").arg(&node.dir).arg("--socket").arg(node.dir.join("sock"));
-        seeds.iter().filter(|s| **s != bind).for_each(|seed| _ = command.args(["--join", seed]));
-        command.env("PHALANX_KEY", KEY).args(arguments).stdin(Stdio::null()).stderr(log);
+        let join: Vec<String> = seeds.into_iter().filter(|s| *s != bind).collect();
+        let start = Start {
+            binary: binary(),
+            launcher: &[],
+            name: &node.name,
+            bind: &bind,
+            join: &join,
+            key: KEY,
+            profile: Some("local"),
+        };
+        let mut command = node.daemon().command(&start).expect("a directory for the node");
+        command.args(arguments);
         node.process = Some(command.spawn().expect("the daemon starts"));
         node.addr = Some(node.status().me.addr);
     }
@@ -144,8 +150,7 @@ impl Drop for Cluster {
                 let _ = process.wait();
             }
             if std::thread::panicking() {
-                let log = std::fs::read_to_string(node.dir.join("log")).unwrap_or_default();
-                eprintln!("--- log of {}\n{log}", node.name);
+                eprintln!("--- log of {}\n{}", node.name, node.daemon().log());
             }
         }
         let _ = std::fs::remove_dir_all(&self.dir);
@@ -165,19 +170,16 @@ impl Node {
 
     /// A client of it.
     pub fn client(&self) -> Client {
-        Client::new(self.dir.join("sock"))
+        Client::new(self.daemon().socket())
     }
 
     /// How it is, as soon as it answers.
     pub fn status(&self) -> Status {
-        let (client, began) = (self.client(), Instant::now());
-        loop {
-            match client.status() {
-                Ok(status) => return status,
-                Err(e) => assert!(began.elapsed() < PATIENCE, "{} does not answer: {e}", self.name),
-            }
-            std::thread::sleep(LOOK);
-        }
+        self.daemon().answer(PATIENCE).unwrap_or_else(|e| panic!("{}: {e}", self.name))
+    }
+
+    fn daemon(&self) -> Daemon {
+        Daemon::at(self.dir.clone())
     }
 
     /// What it says of a member.
