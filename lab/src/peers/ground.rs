@@ -2,12 +2,14 @@
 //!
 //! The child that measures moves into a network namespace of its own before it starts anything; the namespace ends with
 //! the last process in it, so nothing has to be cleaned up, whatever happens. Each member has an address of its own on its
-//! loopback. What is sent there is counted by the device, what is cut off is dropped on its way *in*: a drop on the way out
-//! would come back as an error of the sender, which is another fault.
+//! loopback. What is sent there is counted by the device; what a member sends to itself (ours wakes its receiver so) never
+//! leaves a host, and is counted apart. What is cut off is dropped on its way *in*: a drop on the way out would come back as
+//! an error of the sender, which is another fault.
 
 use crate::error::Error;
 use nix::sched::{CloneFlags, unshare};
 use nix::unistd::Uid;
+use serde_json::Value;
 use std::fs;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::process::{Command, Stdio};
@@ -19,25 +21,30 @@ pub(super) const MEMBERS_MAX: usize = 40_000;
 /// The device puts so many bytes before each IP packet.
 const FRAME: u64 = 14;
 const SUBNET: &str = "10.77.0.0/16";
-const TABLE: &str = "peers";
+/// The packet filter's tables: what is dropped, and what is counted.
+const CUTS: &str = "cuts";
+const OWN: &str = "own";
 
 /// A private network.
 pub(super) struct Ground {
-    _private: (),
+    /// There is a packet filter.
+    filters: bool,
 }
 
 /// What the members sent so far.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Sent {
-    /// IP packets.
+    /// IP packets to others.
     pub(super) packets: u64,
     /// Their bytes, IP headers included.
     pub(super) bytes: u64,
+    /// Bytes to themselves.
+    pub(super) own_bytes: u64,
 }
 
 impl Ground {
-    /// Moves the calling thread, and all that it starts from now on, into a private network.
-    pub(super) fn enter() -> Result<Self, Error> {
+    /// Moves the calling thread, and all that it starts from now on, into a private network for so many members.
+    pub(super) fn enter(members: usize, filters: bool) -> Result<Self, Error> {
         // Who may not make a network may do so as the master of a name space of users.
         let users = if Uid::effective().is_root() { CloneFlags::empty() } else { CloneFlags::CLONE_NEWUSER };
         unshare(CloneFlags::CLONE_NEWNET | users)
@@ -45,28 +52,53 @@ impl Ground {
         obey("ip", &["link", "set", "lo", "up"])?;
         // Each address of the subnet is this host's.
         obey("ip", &["route", "add", "local", SUBNET, "dev", "lo"])?;
-        Ok(Self { _private: () })
+        if filters {
+            let pair = |member| [address(member).ip().to_string(), address(member).ip().to_string()].join(" . ");
+            let pairs = (0..members).map(pair).collect::<Vec<_>>().join(", ");
+            obey(
+                "nft",
+                &[&format!(
+                    "add table inet {OWN}; \
+                     add counter inet {OWN} sent; \
+                     add set inet {OWN} pairs {{ type ipv4_addr . ipv4_addr ; elements = {{ {pairs} }} ; }}; \
+                     add chain inet {OWN} out {{ type filter hook output priority 0 ; }}; \
+                     add rule inet {OWN} out ip saddr . ip daddr @pairs counter name sent"
+                )],
+            )?;
+        }
+        Ok(Self { filters })
     }
 
     /// What was sent since the network is there.
     pub(super) fn sent(&self) -> Result<Sent, Error> {
-        let text = fs::read_to_string("/proc/thread-self/net/dev")?;
-        sent_in(&text).ok_or_else(|| Error::Peer { library: "network namespace", reason: "no loopback".into() })
+        let strange = || Error::Peer { library: "network namespace", reason: "its counters make no sense".into() };
+        let own = if self.filters {
+            counted_in(&obey("nft", &["-j", "list", "counter", "inet", OWN, "sent"])?).ok_or_else(strange)?
+        } else {
+            (0, 0)
+        };
+        let all = sent_in(&fs::read_to_string("/proc/thread-self/net/dev")?).ok_or_else(strange)?;
+        Ok(Sent { packets: all.0.saturating_sub(own.0), bytes: all.1.saturating_sub(own.1), own_bytes: own.1 })
     }
 
-    /// Drops all packets of a member, those that it sends and those for it.
+    /// Drops all packets of a member, those that it sends and those for it, but what it says to itself.
     pub(super) fn cut(&self, member: usize) -> Result<(), Error> {
-        let address = address(member).ip().to_string();
-        obey("nft", &["add", "table", "inet", TABLE])?;
-        obey("nft", &["add", "chain", "inet", TABLE, "in", "{ type filter hook input priority 0 ; }"])?;
-        // Both in one command, and so at one moment.
-        let rules = ["saddr", "daddr"].map(|side| format!("add rule inet {TABLE} in ip {side} {address} drop"));
-        obey("nft", &[&rules.join("; ")])
+        let at = address(member).ip();
+        let rule = |what: &str| format!("add rule inet {CUTS} in {what}");
+        // All in one command, and so at one moment.
+        let commands = [
+            format!("add table inet {CUTS}"),
+            format!("add chain inet {CUTS} in {{ type filter hook input priority 0 ; }}"),
+            rule(&format!("ip saddr {at} ip daddr {at} accept")),
+            rule(&format!("ip saddr {at} drop")),
+            rule(&format!("ip daddr {at} drop")),
+        ];
+        obey("nft", &[&commands.join("; ")]).map(drop)
     }
 
     /// Drops nothing any more.
     pub(super) fn heal(&self) -> Result<(), Error> {
-        obey("nft", &["delete", "table", "inet", TABLE])
+        obey("nft", &["delete", "table", "inet", CUTS]).map(drop)
     }
 }
 
@@ -101,21 +133,29 @@ pub(super) fn rss_mb(process: u32) -> Option<f64> {
     Some(line.trim().strip_suffix("kB")?.trim().parse::<f64>().ok()? * 1024.0 / 1e6)
 }
 
-/// The loopback's line of the table of devices.
-fn sent_in(table: &str) -> Option<Sent> {
+/// Packets and bytes in the loopback's line of the table of devices.
+fn sent_in(table: &str) -> Option<(u64, u64)> {
     let line = table.lines().find_map(|line| line.trim_start().strip_prefix("lo:"))?;
     // Eight columns of what came, then bytes and packets of what went.
     let mut went = line.split_whitespace().skip(8).map(str::parse::<u64>);
     let (bytes, packets) = (went.next()?.ok()?, went.next()?.ok()?);
-    Some(Sent { packets, bytes: bytes.saturating_sub(packets * FRAME) })
+    Some((packets, bytes.saturating_sub(packets * FRAME)))
 }
 
-fn obey(program: &'static str, arguments: &[&str]) -> Result<(), Error> {
+/// Packets and bytes of the packet filter's counter.
+fn counted_in(json: &str) -> Option<(u64, u64)> {
+    let json: Value = serde_json::from_str(json).ok()?;
+    let counter = json["nftables"].as_array()?.iter().find_map(|entry| entry.get("counter"))?;
+    Some((counter["packets"].as_u64()?, counter["bytes"].as_u64()?))
+}
+
+/// What a program prints, when it does what it is told.
+fn obey(program: &'static str, arguments: &[&str]) -> Result<String, Error> {
     let done = Command::new(program).args(arguments).stdin(Stdio::null()).output();
     let refused = |reason: String| Error::Peer { library: program, reason };
     let done = done.map_err(|e| refused(e.to_string()))?;
     if done.status.success() {
-        return Ok(());
+        return Ok(String::from_utf8_lossy(&done.stdout).into_owned());
     }
     Err(refused(format!("{}: {}", arguments.join(" "), String::from_utf8_lossy(&done.stderr).trim())))
 }
@@ -141,8 +181,17 @@ mod tests {
         let table = "Inter-|   Receive\n face |bytes    packets\n\
                      \u{20}   lo:  114000     1000    0    0    0     0          0         0   228000     2000    0    0\n\
                      \u{20} eth0:  7 1 0 0 0 0 0 0 9 1 0 0\n";
-        assert_eq!(sent_in(table), Some(Sent { packets: 2000, bytes: 200_000 }));
+        assert_eq!(sent_in(table), Some((2000, 200_000)));
         assert_eq!(sent_in("  eth0: 1 2 3\n"), None);
+    }
+
+    #[test]
+    fn the_packet_filters_counter_is_found_among_other_things() {
+        let json = r#"{"nftables": [{"metainfo": {"version": "1.0.6"}},
+            {"counter": {"family": "inet", "name": "sent", "table": "own", "handle": 1, "packets": 3, "bytes": 87}}]}"#;
+        assert_eq!(counted_in(json), Some((3, 87)));
+        assert_eq!(counted_in(r#"{"nftables": []}"#), None);
+        assert_eq!(counted_in("Error: No such file or directory"), None);
     }
 
     #[test]

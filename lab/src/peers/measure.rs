@@ -7,7 +7,7 @@ use super::ground::Ground;
 use super::sight::{Sighting, Watch, now_ms};
 use super::{Fault, Plan, row};
 use crate::error::Error;
-use crate::report::Row;
+use crate::report::{Row, significant};
 use crate::stats::quantile;
 use phalanx_core::Rng;
 use std::collections::BTreeSet;
@@ -25,7 +25,7 @@ const HEALTHY: usize = 10;
 const STOPPED_MS: (u64, u64) = (100, 2_000);
 const RUNNING_MS: (u64, u64) = (100, 500);
 /// Verdicts on who was stopped last come within this time after the last one runs again.
-const AFTERMATH: Duration = Duration::from_secs(3);
+const AFTERMATH: Duration = Duration::from_secs(2);
 /// Which members fall, and when they are stopped: the same for each system.
 const SEED: u64 = 0x9ee5;
 const VICTIMS: u64 = 1;
@@ -105,7 +105,7 @@ impl Measurement<'_> {
         if !self.watch.all_see_all(BOOT) {
             return Err(self.fail("its members do not all see each other"));
         }
-        Ok((self.watch.changed_ms() - began) / 1e3)
+        Ok(significant((self.watch.changed_ms() - began) / 1e3))
     }
 
     /// Nothing happens, and bytes are counted all the same.
@@ -114,14 +114,15 @@ impl Measurement<'_> {
         let (before, began) = (self.ground.sent()?, Instant::now());
         self.watch.listen(self.plan.idle);
         let (after, took) = (self.ground.sent()?, began.elapsed().as_secs_f64());
-        let each = |count: u64| count as f64 / took / self.nodes as f64;
-        let rss = self.system.rss_mb();
+        let each = |count: u64| significant(count as f64 / took / self.nodes as f64);
+        let rss = self.system.rss_mb().map(significant);
         let lost = self.watch.losses().len();
         Ok(self.row(Fault::Idle, |row| {
             row.insert("bytes_per_node_s".into(), each(after.bytes - before.bytes).into());
             row.insert("rss_mb".into(), rss.into());
             row.insert("false_positives".into(), lost.into());
-            row.insert("packets_per_node_s".into(), each(after.packets - before.packets).into())
+            row.insert("packets_per_node_s".into(), each(after.packets - before.packets).into());
+            row.insert("own_bytes_per_node_s".into(), each(after.own_bytes - before.own_bytes).into())
         }))
     }
 
@@ -251,12 +252,13 @@ impl Spread {
     }
 
     fn write(&self, row: &mut Row) {
-        row.insert("first_ms".into(), quantile(&self.firsts, 0.5).into());
-        row.insert("last_ms".into(), quantile(&self.lasts, 0.5).into());
-        row.insert("p95_last_ms".into(), quantile(&self.lasts, 0.95).into());
+        let at = |sorted: &[f64], share| quantile(sorted, share).map(significant);
+        row.insert("first_ms".into(), at(&self.firsts, 0.5).into());
+        row.insert("last_ms".into(), at(&self.lasts, 0.5).into());
+        row.insert("p95_last_ms".into(), at(&self.lasts, 0.95).into());
         row.insert("false_positives".into(), self.false_positives.into());
         row.insert("trials".into(), self.lasts.len().into());
-        row.insert("worst_last_ms".into(), self.lasts.last().copied().into());
+        row.insert("worst_last_ms".into(), at(&self.lasts, 1.0).into());
     }
 }
 

@@ -184,11 +184,11 @@ impl Plan {
         };
         match (quick, case.kind) {
             (true, kind) if kind.is_tuned() => plan(1, 0, 0, 0, 0),
-            (true, kind) if kind.is_ours() => plan(2, 10, 5, 2, 6),
-            (true, _) => plan(2, 10, 1, 1, 6),
-            (false, kind) if kind.is_tuned() => plan(2, 0, 6, 2, 0),
-            (false, kind) if kind.is_ours() => plan(3, 60, 20, 10, 20),
-            (false, _) => plan(5, 60, 20, 5, 20),
+            (true, kind) if kind.is_ours() => plan(4, 10, 3, 1, 5),
+            (true, _) => plan(4, 10, 1, 1, 5),
+            (false, kind) if kind.is_tuned() => plan(4, 0, 10, 3, 0),
+            (false, kind) if kind.is_ours() => plan(10, 60, 20, 10, 30),
+            (false, _) => plan(10, 60, 20, 5, 30),
         }
     }
 
@@ -229,29 +229,19 @@ impl Experiment for Peers {
             .into_iter()
             .filter(|case| (has_serf || !case.kind.needs_serf()) && !Plan::of(*case, quick).is_empty())
             .collect();
+        // Times of peers are those of their timers, and take minutes: they wait beside each other, ours runs alone.
+        let (ours, peers): (Vec<Case>, Vec<Case>) = cases.iter().partition(|case| case.kind.is_ours());
         let mut rows = Vec::new();
-        // A first look lets peers wait beside each other: their times are those of timers.
-        let (alone, together): (Vec<Case>, Vec<Case>) = cases.iter().partition(|c| !quick || c.kind.is_ours());
-        let began = Instant::now();
-        for (i, &case) in alone.iter().enumerate() {
-            let left = run.options.budget_s - began.elapsed().as_secs_f64();
+        let (began, budget_s) = (Instant::now(), run.options.budget_s);
+        let left = |parts: usize| (budget_s - began.elapsed().as_secs_f64()).max(0.0) / parts as f64;
+        for (i, &case) in ours.iter().enumerate() {
             // What one does not need is there for those after it.
-            let share = left.max(0.0) / (alone.len() - i + usize::from(!together.is_empty())) as f64;
-            match start(case, quick, share, can_cut) {
-                Ok(child) => rows.extend(hear(run, case, &child)),
-                Err(e) => run.note(format!("{case}: {e}")),
-            }
+            let child = start(case, quick, left(ours.len() - i + 1), can_cut);
+            rows.extend(hear(run, case, child));
         }
-        if !together.is_empty() {
-            run.note("peers were measured beside each other, ours alone: a first look");
-            let left = (run.options.budget_s - began.elapsed().as_secs_f64()).max(0.0);
-            let children: Vec<_> = together.iter().map(|&case| (case, start(case, quick, left, can_cut))).collect();
-            for (case, child) in children {
-                match child {
-                    Ok(child) => rows.extend(hear(run, case, &child)),
-                    Err(e) => run.note(format!("{case}: {e}")),
-                }
-            }
+        let children: Vec<_> = peers.iter().map(|&case| (case, start(case, quick, left(1), can_cut))).collect();
+        for (case, child) in children {
+            rows.extend(hear(run, case, child));
         }
         verdict::check(run, &rows);
         rows.into_iter().for_each(|row| run.row(row));
@@ -294,8 +284,15 @@ fn start(case: Case, quick: bool, share_s: f64, can_cut: bool) -> Result<Child, 
 }
 
 /// All rows of a case; what goes wrong is a note, and the rows before it stay.
-fn hear(run: &mut Run, case: Case, child: &Child) -> Vec<Row> {
+fn hear(run: &mut Run, case: Case, child: Result<Child, Error>) -> Vec<Row> {
     let mut rows = Vec::new();
+    let child = match child {
+        Ok(child) => child,
+        Err(e) => {
+            run.note(format!("{case}: {e}"));
+            return rows;
+        }
+    };
     loop {
         let line = match child.line(PATIENCE) {
             Ok(line) => line,
@@ -329,7 +326,7 @@ fn play(args: &[String]) -> Result<(), Error> {
         plan.cuts = 0;
     }
     let until = Instant::now() + Duration::try_from_secs_f64(share_s).map_err(|_| unfit())?;
-    let ground = Ground::enter()?;
+    let ground = Ground::enter(case.nodes, can_cut)?;
     let (tell, watch) = Watch::new(case.nodes);
     let mut system = case.system(tell)?;
     let measurement = Measurement {

@@ -36,7 +36,8 @@ pub(super) fn check(run: &mut Run, rows: &[Row]) {
             let must = if fault == Fault::Join { Must::AtMost } else { Must::Below };
             compare(run, rows, (ours, peer, nodes), (fault, column), must);
         }
-        if peer == Kind::Serf {
+        // Members of serf exchange all that they know each half minute, which a first look does not see.
+        if peer == Kind::Serf && !run.options.quick {
             compare(run, rows, (ours, peer, nodes), (Fault::Idle, "bytes_per_node_s"), Must::AtMost);
         }
     }
@@ -70,7 +71,7 @@ mod tests {
     use crate::peers::row;
 
     fn run() -> Run {
-        Run::for_test(Options { quick: true, width: 0.03, max_rounds: 1, budget_s: 1.0, seeds: None })
+        Run::for_test(Options { quick: false, width: 0.03, max_rounds: 1, budget_s: 1.0, seeds: None })
     }
 
     fn crash(kind: Kind, nodes: usize, last_ms: f64) -> Row {
