@@ -26,7 +26,7 @@ pub struct Start<'a> {
     /// The command `phalanx`.
     pub binary: &'a Path,
     /// What stands before it: a program that starts others, and its arguments.
-    pub launcher: &'a [&'a str],
+    pub launcher: &'a [String],
     /// What the node is called.
     pub name: &'a str,
     /// Where it listens; port 0 takes any.
@@ -116,7 +116,7 @@ mod tests {
         let join = ["10.0.0.1:7946".to_owned(), "10.0.0.2:7946".to_owned()];
         let start = Start {
             binary: Path::new("/bin/phalanx"),
-            launcher: &["nice", "-n", "5"],
+            launcher: &["nice", "-n", "5"].map(str::to_owned),
             name: "n3",
             bind: "10.0.0.3:7946",
             join: &join,

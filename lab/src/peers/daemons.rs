@@ -1,8 +1,8 @@
 //! Ours, a process for each member: real daemons, heard through their streams of events.
 
-use super::ground::{address, member_named, name};
+use super::ground::{Ground, address, member_named, name};
 use super::measure::System;
-use super::process::{LAUNCHER, Process, median_rss_mb};
+use super::process::{Process, median_rss_mb};
 use super::sight::{Sighting, Watch, now_ms};
 use crate::error::Error;
 use phalanx_client::Client;
@@ -59,7 +59,7 @@ impl Daemons {
         let join: Vec<String> = join.map(|other| address(other).to_string()).into_iter().collect();
         let start = Start {
             binary: &self.binary,
-            launcher: &LAUNCHER,
+            launcher: &Ground::launcher(member),
             name: &name(member),
             bind: &address(member).to_string(),
             join: &join,

@@ -1,16 +1,19 @@
 //! The ground of a cluster under measurement: a private network with nothing else on it.
 //!
-//! The child that measures moves into a network namespace of its own before it starts anything; the namespace ends with
-//! the last process in it, so nothing has to be cleaned up, whatever happens. Each member has an address of its own on its
-//! loopback. What is sent there is counted by the device; what a member sends to itself (ours wakes its receiver so) never
-//! leaves a host, and is counted apart. What is cut off is dropped on its way *in*: a drop on the way out would come back as
-//! an error of the sender, which is another fault.
+//! The child that measures moves into a network namespace of its own before it starts anything. Members that are processes
+//! get a namespace each, like hosts on one switch: a stream that a member dials then comes from its own address, and what it
+//! says to itself never reaches the switch. Members of one process each have an address on the loopback; they bind all of
+//! their sockets. Namespaces are named in a mount namespace of the child alone, and end with the last process in them, so
+//! nothing has to be cleaned up, whatever happens.
+//!
+//! What is cut off is dropped on its way, at the switch or *into* the receiver: a drop on the way out would come back as an
+//! error of the sender, which is another fault.
 
 use crate::error::Error;
 use nix::sched::{CloneFlags, unshare};
-use nix::unistd::Uid;
 use serde_json::Value;
 use std::fs;
+use std::io::Write;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::process::{Command, Stdio};
 
@@ -18,88 +21,129 @@ use std::process::{Command, Stdio};
 pub(super) const PORT: u16 = 7946;
 /// Members of one cluster, at most: addresses of one subnet, without the first and the last few.
 pub(super) const MEMBERS_MAX: usize = 40_000;
-/// The device puts so many bytes before each IP packet.
-const FRAME: u64 = 14;
 const SUBNET: &str = "10.77.0.0/16";
+/// Starts others so that the kernel ends them with the thread that started them, however that ends.
+const LAUNCHER: [&str; 3] = ["setpriv", "--pdeathsig", "KILL"];
+/// Where `ip` keeps the names of namespaces.
+const NAMES: &str = "/run/netns";
 /// The packet filter's tables: what is dropped, and what is counted.
 const CUTS: &str = "cuts";
-const OWN: &str = "own";
+const COUNTS: &str = "counts";
+
+/// How members live.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Homes {
+    /// Each on a host of its own.
+    Hosts,
+    /// All in one process.
+    Process,
+}
 
 /// A private network.
 pub(super) struct Ground {
+    homes: Homes,
     /// There is a packet filter.
     filters: bool,
 }
 
-/// What the members sent so far.
+/// What the members sent to each other so far.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Sent {
-    /// IP packets to others.
+    /// IP packets.
     pub(super) packets: u64,
     /// Their bytes, IP headers included.
     pub(super) bytes: u64,
-    /// Bytes to themselves.
-    pub(super) own_bytes: u64,
 }
 
 impl Ground {
     /// Moves the calling thread, and all that it starts from now on, into a private network for so many members.
-    pub(super) fn enter(members: usize, filters: bool) -> Result<Self, Error> {
-        // Who may not make a network may do so as the master of a name space of users.
-        let users = if Uid::effective().is_root() { CloneFlags::empty() } else { CloneFlags::CLONE_NEWUSER };
-        unshare(CloneFlags::CLONE_NEWNET | users)
+    pub(super) fn enter(members: usize, homes: Homes, filters: bool) -> Result<Self, Error> {
+        unshare(CloneFlags::CLONE_NEWNET | CloneFlags::CLONE_NEWNS)
             .map_err(|e| Error::Peer { library: "network namespace", reason: format!("{e}: run this as root") })?;
-        obey("ip", &["link", "set", "lo", "up"])?;
-        // Each address of the subnet is this host's.
-        obey("ip", &["route", "add", "local", SUBNET, "dev", "lo"])?;
-        if filters {
-            let pair = |member| [address(member).ip().to_string(), address(member).ip().to_string()].join(" . ");
-            let pairs = (0..members).map(pair).collect::<Vec<_>>().join(", ");
-            obey(
-                "nft",
-                &[&format!(
-                    "add table inet {OWN}; \
-                     add counter inet {OWN} sent; \
-                     add set inet {OWN} pairs {{ type ipv4_addr . ipv4_addr ; elements = {{ {pairs} }} ; }}; \
-                     add chain inet {OWN} out {{ type filter hook output priority 0 ; }}; \
-                     add rule inet {OWN} out ip saddr . ip daddr @pairs counter name sent"
-                )],
-            )?;
+        obey("ip", &["link", "set", "lo", "up"], "")?;
+        match homes {
+            // Each address of the subnet is this host's.
+            Homes::Process => _ = obey("ip", &["route", "add", "local", SUBNET, "dev", "lo"], "")?,
+            Homes::Hosts => build_hosts(members)?,
         }
-        Ok(Self { filters })
+        if filters && homes == Homes::Hosts {
+            let commands = [
+                format!("add table bridge {COUNTS}"),
+                format!("add counter bridge {COUNTS} sent"),
+                format!("add chain bridge {COUNTS} on {{ type filter hook forward priority 0 ; }}"),
+                format!("add rule bridge {COUNTS} on ether type ip counter name sent"),
+            ];
+            obey("nft", &["-f", "-"], &commands.join("\n"))?;
+        }
+        Ok(Self { homes, filters })
     }
 
-    /// What was sent since the network is there.
-    pub(super) fn sent(&self) -> Result<Sent, Error> {
-        let strange = || Error::Peer { library: "network namespace", reason: "its counters make no sense".into() };
-        let own = if self.filters {
-            counted_in(&obey("nft", &["-j", "list", "counter", "inet", OWN, "sent"])?).ok_or_else(strange)?
-        } else {
-            (0, 0)
+    /// What stands before a member's command: the kernel ends it with us, and it runs on its own host.
+    pub(super) fn launcher(member: usize) -> Vec<String> {
+        let host = name(member);
+        LAUNCHER.into_iter().chain(["ip", "netns", "exec", &host]).map(str::to_owned).collect()
+    }
+
+    /// What was sent since the network is there; `None` when nobody can count it.
+    pub(super) fn sent(&self) -> Result<Option<Sent>, Error> {
+        let counted = match self.homes {
+            Homes::Process => sent_in(&fs::read_to_string("/proc/thread-self/net/dev")?),
+            Homes::Hosts if self.filters => {
+                counted_in(&obey("nft", &["-j", "list", "counter", "bridge", COUNTS, "sent"], "")?)
+            }
+            Homes::Hosts => return Ok(None),
         };
-        let all = sent_in(&fs::read_to_string("/proc/thread-self/net/dev")?).ok_or_else(strange)?;
-        Ok(Sent { packets: all.0.saturating_sub(own.0), bytes: all.1.saturating_sub(own.1), own_bytes: own.1 })
+        let strange = || Error::Peer { library: "network namespace", reason: "its counters make no sense".into() };
+        counted.map(Some).ok_or_else(strange)
     }
 
-    /// Drops all packets of a member, those that it sends and those for it, but what it says to itself.
+    /// Drops all packets of a member, those that it sends and those for it.
     pub(super) fn cut(&self, member: usize) -> Result<(), Error> {
         let at = address(member).ip();
-        let rule = |what: &str| format!("add rule inet {CUTS} in {what}");
-        // All in one command, and so at one moment.
+        let (family, hook) = self.filter();
+        // All in one go, and so at one moment.
         let commands = [
-            format!("add table inet {CUTS}"),
-            format!("add chain inet {CUTS} in {{ type filter hook input priority 0 ; }}"),
-            rule(&format!("ip saddr {at} ip daddr {at} accept")),
-            rule(&format!("ip saddr {at} drop")),
-            rule(&format!("ip daddr {at} drop")),
+            format!("add table {family} {CUTS}"),
+            format!("add chain {family} {CUTS} on {{ type filter hook {hook} priority 0 ; }}"),
+            format!("add rule {family} {CUTS} on ip saddr {at} drop"),
+            format!("add rule {family} {CUTS} on ip daddr {at} drop"),
         ];
-        obey("nft", &[&commands.join("; ")]).map(drop)
+        obey("nft", &["-f", "-"], &commands.join("\n")).map(drop)
     }
 
     /// Drops nothing any more.
     pub(super) fn heal(&self) -> Result<(), Error> {
-        obey("nft", &["delete", "table", "inet", CUTS]).map(drop)
+        obey("nft", &["delete", "table", self.filter().0, CUTS], "").map(drop)
     }
+
+    const fn filter(&self) -> (&'static str, &'static str) {
+        match self.homes {
+            Homes::Hosts => ("bridge", "forward"),
+            Homes::Process => ("inet", "input"),
+        }
+    }
+}
+
+/// A switch, and a host for each member.
+fn build_hosts(members: usize) -> Result<(), Error> {
+    fs::create_dir_all(NAMES)?;
+    obey("mount", &["--make-rprivate", "/"], "")?;
+    obey("mount", &["-t", "tmpfs", "hosts", NAMES], "")?;
+    let mut commands = vec!["link add switch type bridge forward_delay 0 mcast_snooping 0".to_owned()];
+    commands.push("link set switch up".to_owned());
+    for member in 0..members {
+        let host = name(member);
+        commands.push(format!("netns add {host}"));
+        commands.push(format!("link add {host} type veth peer name eth0 netns {host}"));
+        commands.push(format!("link set {host} master switch up"));
+    }
+    obey("ip", &["-batch", "-"], &commands.join("\n"))?;
+    for member in 0..members {
+        let at = address(member).ip();
+        let commands = format!("link set lo up\naddr add {at}/16 dev eth0\nlink set eth0 up\n");
+        obey("ip", &["-n", &name(member), "-batch", "-"], &commands)?;
+    }
+    Ok(())
 }
 
 /// Where a member is.
@@ -133,27 +177,37 @@ pub(super) fn rss_mb(process: u32) -> Option<f64> {
     Some(line.trim().strip_suffix("kB")?.trim().parse::<f64>().ok()? * 1024.0 / 1e6)
 }
 
-/// Packets and bytes in the loopback's line of the table of devices.
-fn sent_in(table: &str) -> Option<(u64, u64)> {
+/// The loopback's line of the table of devices. It counts packets as IP sees them, without frames.
+fn sent_in(table: &str) -> Option<Sent> {
     let line = table.lines().find_map(|line| line.trim_start().strip_prefix("lo:"))?;
     // Eight columns of what came, then bytes and packets of what went.
     let mut went = line.split_whitespace().skip(8).map(str::parse::<u64>);
     let (bytes, packets) = (went.next()?.ok()?, went.next()?.ok()?);
-    Some((packets, bytes.saturating_sub(packets * FRAME)))
+    Some(Sent { packets, bytes })
 }
 
-/// Packets and bytes of the packet filter's counter.
-fn counted_in(json: &str) -> Option<(u64, u64)> {
+/// The packet filter's counter.
+fn counted_in(json: &str) -> Option<Sent> {
     let json: Value = serde_json::from_str(json).ok()?;
     let counter = json["nftables"].as_array()?.iter().find_map(|entry| entry.get("counter"))?;
-    Some((counter["packets"].as_u64()?, counter["bytes"].as_u64()?))
+    Some(Sent { packets: counter["packets"].as_u64()?, bytes: counter["bytes"].as_u64()? })
 }
 
-/// What a program prints, when it does what it is told.
-fn obey(program: &'static str, arguments: &[&str]) -> Result<String, Error> {
-    let done = Command::new(program).args(arguments).stdin(Stdio::null()).output();
+/// What a program prints, when it does what it is told by its arguments and on its standard input.
+fn obey(program: &'static str, arguments: &[&str], input: &str) -> Result<String, Error> {
     let refused = |reason: String| Error::Peer { library: program, reason };
-    let done = done.map_err(|e| refused(e.to_string()))?;
+    let piped = Command::new(program)
+        .args(arguments)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn();
+    let mut child = piped.map_err(|e| refused(e.to_string()))?;
+    if let Some(mut stdin) = child.stdin.take() {
+        // Who does not read it says why on its standard error.
+        let _ = stdin.write_all(input.as_bytes());
+    }
+    let done = child.wait_with_output()?;
     if done.status.success() {
         return Ok(String::from_utf8_lossy(&done.stdout).into_owned());
     }
@@ -177,11 +231,11 @@ mod tests {
     }
 
     #[test]
-    fn what_was_sent_is_counted_without_frames() {
+    fn what_was_sent_stands_in_the_loopbacks_line() {
         let table = "Inter-|   Receive\n face |bytes    packets\n\
                      \u{20}   lo:  114000     1000    0    0    0     0          0         0   228000     2000    0    0\n\
                      \u{20} eth0:  7 1 0 0 0 0 0 0 9 1 0 0\n";
-        assert_eq!(sent_in(table), Some((2000, 200_000)));
+        assert_eq!(sent_in(table), Some(Sent { packets: 2000, bytes: 228_000 }));
         assert_eq!(sent_in("  eth0: 1 2 3\n"), None);
     }
 
@@ -189,7 +243,7 @@ mod tests {
     fn the_packet_filters_counter_is_found_among_other_things() {
         let json = r#"{"nftables": [{"metainfo": {"version": "1.0.6"}},
             {"counter": {"family": "inet", "name": "sent", "table": "own", "handle": 1, "packets": 3, "bytes": 87}}]}"#;
-        assert_eq!(counted_in(json), Some((3, 87)));
+        assert_eq!(counted_in(json), Some(Sent { packets: 3, bytes: 87 }));
         assert_eq!(counted_in(r#"{"nftables": []}"#), None);
         assert_eq!(counted_in("Error: No such file or directory"), None);
     }

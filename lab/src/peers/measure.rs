@@ -3,7 +3,7 @@
 //! The same code for each system, in a child process on a [`Ground`] of its own. One boot serves all trials: what was killed
 //! or cut off is started again, and the next trial takes another member.
 
-use super::ground::Ground;
+use super::ground::{Ground, Sent};
 use super::sight::{Sighting, Watch, now_ms};
 use super::{Fault, Plan, row};
 use crate::error::Error;
@@ -114,15 +114,17 @@ impl Measurement<'_> {
         let (before, began) = (self.ground.sent()?, Instant::now());
         self.watch.listen(self.plan.idle);
         let (after, took) = (self.ground.sent()?, began.elapsed().as_secs_f64());
-        let each = |count: u64| significant(count as f64 / took / self.nodes as f64);
+        let each = |of: fn(&Sent) -> u64| {
+            let count = of(after.as_ref()?) - of(before.as_ref()?);
+            Some(significant(count as f64 / took / self.nodes as f64))
+        };
         let rss = self.system.rss_mb().map(significant);
         let lost = self.watch.losses().len();
         Ok(self.row(Fault::Idle, |row| {
-            row.insert("bytes_per_node_s".into(), each(after.bytes - before.bytes).into());
+            row.insert("bytes_per_node_s".into(), each(|sent| sent.bytes).into());
             row.insert("rss_mb".into(), rss.into());
             row.insert("false_positives".into(), lost.into());
-            row.insert("packets_per_node_s".into(), each(after.packets - before.packets).into());
-            row.insert("own_bytes_per_node_s".into(), each(after.own_bytes - before.own_bytes).into())
+            row.insert("packets_per_node_s".into(), each(|sent| sent.packets).into())
         }))
     }
 

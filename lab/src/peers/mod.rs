@@ -21,7 +21,7 @@ use crate::error::Error;
 use crate::experiment::{Experiment, Role, Run};
 use crate::plot::Picture;
 use crate::report::{Row, row};
-use ground::Ground;
+use ground::{Ground, Homes};
 use measure::{Measurement, System, Told};
 use nix::unistd::Uid;
 use serde_json::{Map, Value};
@@ -135,6 +135,13 @@ impl Kind {
         matches!(self, Self::DaemonsLocal | Self::SerfLocal)
     }
 
+    const fn homes(self) -> Homes {
+        match self {
+            Self::Fleet | Self::Foca | Self::Chitchat => Homes::Process,
+            Self::Daemons | Self::DaemonsLocal | Self::Serf | Self::SerfLocal => Homes::Hosts,
+        }
+    }
+
     const fn needs_serf(self) -> bool {
         matches!(self, Self::Serf | Self::SerfLocal)
     }
@@ -223,7 +230,7 @@ impl Experiment for Peers {
         let can_cut = installed(run, NFT.0, NFT.1);
         let has_serf = installed(run, SERF, SERF);
         if !can_cut {
-            run.note("no blackholes of processes: they need `nft`, of the package nftables");
+            run.note("no blackholes, and no bytes of processes: they need `nft`, of the package nftables");
         }
         let cases: Vec<Case> = CASES
             .into_iter()
@@ -326,7 +333,7 @@ fn play(args: &[String]) -> Result<(), Error> {
         plan.cuts = 0;
     }
     let until = Instant::now() + Duration::try_from_secs_f64(share_s).map_err(|_| unfit())?;
-    let ground = Ground::enter(case.nodes, can_cut)?;
+    let ground = Ground::enter(case.nodes, case.kind.homes(), can_cut)?;
     let (tell, watch) = Watch::new(case.nodes);
     let mut system = case.system(tell)?;
     let measurement = Measurement {

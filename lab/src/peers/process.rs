@@ -6,9 +6,6 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use std::process::Child;
 
-/// Starts others so that the kernel ends them with the thread that started them, however that ends.
-pub(super) const LAUNCHER: [&str; 3] = ["setpriv", "--pdeathsig", "KILL"];
-
 /// A running process, ended when this drops.
 pub(super) struct Process(Child);
 

@@ -1,8 +1,8 @@
 //! serf: a process for each member. What it sees it writes into its log, on its standard output.
 
-use super::ground::{PORT, address, member_named, name};
+use super::ground::{Ground, address, member_named, name};
 use super::measure::System;
-use super::process::{LAUNCHER, Process, median_rss_mb};
+use super::process::{Process, median_rss_mb};
 use super::sight::{Sighting, Watch, now_ms};
 use crate::error::Error;
 use std::io::{BufRead, BufReader};
@@ -13,8 +13,6 @@ use std::time::Duration;
 
 /// A member says that it runs within this time.
 const PATIENCE: Duration = Duration::from_secs(20);
-/// Its remote control listens beside its members' port; nobody speaks to it.
-const CONTROL: u16 = PORT + 1;
 
 /// A cluster of them.
 pub(super) struct Serf {
@@ -30,20 +28,10 @@ impl Serf {
 
     /// Starts a member; it says on the channel that it runs.
     fn start(&mut self, member: usize, join: Option<usize>) -> Result<Receiver<()>, Error> {
-        let at = address(member);
-        let [first, rest @ ..] = LAUNCHER;
-        let mut command = Command::new(first);
-        command.args(rest).args([
-            "serf",
-            "agent",
-            "-log-level",
-            "info",
-            "-profile",
-            self.profile,
-            "-node",
-            &name(member),
-        ]);
-        command.arg(format!("-bind={at}")).arg(format!("-rpc-addr={}:{CONTROL}", at.ip()));
+        let launcher = Ground::launcher(member);
+        let mut command = Command::new(&launcher[0]);
+        command.args(&launcher[1..]).args(["serf", "agent", "-log-level", "info", "-profile", self.profile]);
+        command.args(["-node", &name(member), &format!("-bind={}", address(member))]);
         command.args(join.map(|other| format!("-join={}", address(other))));
         let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null()).spawn()?;
         let log = child.stdout.take().expect("it was asked for");

@@ -36,8 +36,7 @@ pub(super) fn check(run: &mut Run, rows: &[Row]) {
             let must = if fault == Fault::Join { Must::AtMost } else { Must::Below };
             compare(run, rows, (ours, peer, nodes), (fault, column), must);
         }
-        // Members of serf exchange all that they know each half minute, which a first look does not see.
-        if peer == Kind::Serf && !run.options.quick {
+        if peer == Kind::Serf {
             compare(run, rows, (ours, peer, nodes), (Fault::Idle, "bytes_per_node_s"), Must::AtMost);
         }
     }
