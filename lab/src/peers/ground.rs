@@ -1,12 +1,13 @@
 //! The ground of a cluster under measurement: a private network with nothing else on it.
 //!
 //! The child that measures moves into a network namespace of its own before it starts anything. Members that are processes
-//! get a namespace each, like hosts on one switch: a stream that a member dials then comes from its own address, and what it
-//! says to itself never reaches the switch. Members of one process each have an address on the loopback; they bind all of
-//! their sockets. Namespaces are named in a mount namespace of the child alone, and end with the last process in them, so
+//! get a namespace each, like hosts around one router: a stream that a member dials then comes from its own address, and what
+//! it says to itself never reaches the router. (On a switch each would keep the hardware addresses of all others, and the
+//! kernel's table of those is one for all namespaces, and small.) Members of one process each have an address on the
+//! loopback; they bind all of their sockets. Namespaces are named in a mount namespace of the child alone, and end with the last process in them, so
 //! nothing has to be cleaned up, whatever happens.
 //!
-//! What is cut off is dropped on its way, at the switch or *into* the receiver: a drop on the way out would come back as an
+//! What is cut off is dropped on its way, at the router or *into* the receiver: a drop on the way out would come back as an
 //! error of the sender, which is another fault.
 
 use crate::error::Error;
@@ -22,6 +23,8 @@ pub(super) const PORT: u16 = 7946;
 /// Members of one cluster, at most: addresses of one subnet, without the first and the last few.
 pub(super) const MEMBERS_MAX: usize = 40_000;
 const SUBNET: &str = "10.77.0.0/16";
+/// Beyond all members.
+const ROUTER: &str = "10.77.255.254";
 /// Starts others so that the kernel ends them with the thread that started them, however that ends.
 const LAUNCHER: [&str; 3] = ["setpriv", "--pdeathsig", "KILL"];
 /// Where `ip` keeps the names of namespaces.
@@ -68,10 +71,11 @@ impl Ground {
         }
         if filters && homes == Homes::Hosts {
             let commands = [
-                format!("add table bridge {COUNTS}"),
-                format!("add counter bridge {COUNTS} sent"),
-                format!("add chain bridge {COUNTS} on {{ type filter hook forward priority 0 ; }}"),
-                format!("add rule bridge {COUNTS} on ether type ip counter name sent"),
+                format!("add table inet {COUNTS}"),
+                format!("add counter inet {COUNTS} sent"),
+                // Before anything is dropped.
+                format!("add chain inet {COUNTS} on {{ type filter hook forward priority -10 ; }}"),
+                format!("add rule inet {COUNTS} on counter name sent"),
             ];
             obey("nft", &["-f", "-"], &commands.join("\n"))?;
         }
@@ -89,7 +93,7 @@ impl Ground {
         let counted = match self.homes {
             Homes::Process => sent_in(&fs::read_to_string("/proc/thread-self/net/dev")?),
             Homes::Hosts if self.filters => {
-                counted_in(&obey("nft", &["-j", "list", "counter", "bridge", COUNTS, "sent"], "")?)
+                counted_in(&obey("nft", &["-j", "list", "counter", "inet", COUNTS, "sent"], "")?)
             }
             Homes::Hosts => return Ok(None),
         };
@@ -100,48 +104,50 @@ impl Ground {
     /// Drops all packets of a member, those that it sends and those for it.
     pub(super) fn cut(&self, member: usize) -> Result<(), Error> {
         let at = address(member).ip();
-        let (family, hook) = self.filter();
+        let hook = match self.homes {
+            Homes::Hosts => "forward",
+            Homes::Process => "input",
+        };
         // All in one go, and so at one moment.
         let commands = [
-            format!("add table {family} {CUTS}"),
-            format!("add chain {family} {CUTS} on {{ type filter hook {hook} priority 0 ; }}"),
-            format!("add rule {family} {CUTS} on ip saddr {at} drop"),
-            format!("add rule {family} {CUTS} on ip daddr {at} drop"),
+            format!("add table inet {CUTS}"),
+            format!("add chain inet {CUTS} on {{ type filter hook {hook} priority 0 ; }}"),
+            format!("add rule inet {CUTS} on ip saddr {at} drop"),
+            format!("add rule inet {CUTS} on ip daddr {at} drop"),
         ];
         obey("nft", &["-f", "-"], &commands.join("\n")).map(drop)
     }
 
     /// Drops nothing any more.
     pub(super) fn heal(&self) -> Result<(), Error> {
-        obey("nft", &["delete", "table", self.filter().0, CUTS], "").map(drop)
-    }
-
-    const fn filter(&self) -> (&'static str, &'static str) {
-        match self.homes {
-            Homes::Hosts => ("bridge", "forward"),
-            Homes::Process => ("inet", "input"),
-        }
+        obey("nft", &["delete", "table", "inet", CUTS], "").map(drop)
     }
 }
 
-/// A switch, and a host for each member.
+/// A router, which is where we are, and a host for each member.
 fn build_hosts(members: usize) -> Result<(), Error> {
     fs::create_dir_all(NAMES)?;
     obey("mount", &["--make-rprivate", "/"], "")?;
     obey("mount", &["-t", "tmpfs", "hosts", NAMES], "")?;
-    let mut commands = vec!["link add switch type bridge forward_delay 0 mcast_snooping 0".to_owned()];
-    commands.push("link set switch up".to_owned());
+    fs::write("/proc/sys/net/ipv4/ip_forward", "1")?;
+    let mut commands = vec![format!("addr add {ROUTER}/32 dev lo")];
     for member in 0..members {
-        let host = name(member);
+        let (host, at) = (name(member), address(member).ip());
         commands.push(format!("netns add {host}"));
         commands.push(format!("link add {host} type veth peer name eth0 netns {host}"));
-        commands.push(format!("link set {host} master switch up"));
+        commands.push(format!("link set {host} up"));
+        commands.push(format!("route add {at}/32 dev {host}"));
     }
     obey("ip", &["-batch", "-"], &commands.join("\n"))?;
     for member in 0..members {
-        let at = address(member).ip();
-        let commands = format!("link set lo up\naddr add {at}/16 dev eth0\nlink set eth0 up\n");
-        obey("ip", &["-n", &name(member), "-batch", "-"], &commands)?;
+        let commands = [
+            "link set lo up".to_owned(),
+            "link set eth0 up".to_owned(),
+            format!("addr add {}/32 dev eth0", address(member).ip()),
+            format!("route add {ROUTER}/32 dev eth0"),
+            format!("route add default via {ROUTER}"),
+        ];
+        obey("ip", &["-n", &name(member), "-batch", "-"], &commands.join("\n"))?;
     }
     Ok(())
 }
