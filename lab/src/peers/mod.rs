@@ -362,3 +362,43 @@ fn row(system: &str, nodes: usize, fault: Fault) -> Row {
         "false_positives": (),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::BTreeSet;
+
+    #[test]
+    fn each_kind_is_found_by_its_name_and_each_case_is_one_of_its_own() {
+        assert!(Kind::ALL.into_iter().all(|kind| Kind::named(kind.name()) == Some(kind)));
+        assert_eq!(CASES.map(|case| case.to_string()).into_iter().collect::<BTreeSet<_>>().len(), CASES.len());
+        assert!(CASES.iter().all(|case| case.nodes <= ground::MEMBERS_MAX));
+    }
+
+    #[test]
+    fn a_full_run_crashes_twenty_of_everybody_as_it_comes_and_a_first_look_leaves_the_tuned_out() {
+        for case in CASES {
+            let (full, quick) = (Plan::of(case, false), Plan::of(case, true));
+            assert!(case.kind.is_tuned() || full.crashes >= 20 && full.idle == Duration::from_secs(60), "{case}");
+            assert_eq!(quick.is_empty(), case.kind.is_tuned(), "{case}");
+        }
+    }
+
+    /// Others parse these.
+    #[test]
+    fn rows_begin_with_their_columns_in_their_order() {
+        let columns = [
+            "system",
+            "nodes",
+            "fault",
+            "first_ms",
+            "last_ms",
+            "p95_last_ms",
+            "bytes_per_node_s",
+            "join_s",
+            "rss_mb",
+            "false_positives",
+        ];
+        assert!(row("serf", 30, Fault::Crash).keys().eq(columns));
+    }
+}
