@@ -6,6 +6,7 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use phalanx_client::api::{Member, State, Status};
 use phalanx_client::blocking::Client;
+use phalanx_client::local::{Daemon, Start};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -103,25 +104,26 @@ impl Cluster {
         let seeds: Vec<String> = self.nodes.iter().filter_map(|n| n.addr).map(|a| a.to_string()).collect();
         let node = &mut self.nodes[number];
         let bind = node.addr.map_or_else(|| "127.0.0.1:0".to_owned(), |a| a.to_string());
-        std::fs::create_dir_all(&node.dir).expect("a directory for the node");
-        let log = std::fs::OpenOptions::new().create(true).append(true).open(node.dir.join("log")).expect("a log");
-        let mut command = Command::new(binary());
-        command.args(["agent", "--profile", "local"]);
-        // What the story says of itself counts.
-        let mut usually = |option: &str, value: &str| {
-            if !arguments.contains(&option) {
-                command.args([option, value]);
-            }
+        let join: Vec<String> = seeds.into_iter().filter(|s| *s != bind).collect();
+        // What the story says of name, place and key counts, and so does a key that is kept.
+        let given = |option: &str| arguments.iter().position(|a| *a == option).map(|at| arguments[at + 1]);
+        let start = Start {
+            binary: binary(),
+            launcher: &[],
+            name: given("--name").unwrap_or(&node.name),
+            bind: given("--bind").unwrap_or(&bind),
+            join: &join,
+            key: key.filter(|_| given("--key").is_none() && !node.dir.join("keys").exists()),
+            profile: Some("local"),
         };
-        usually("--name", &node.name);
-        usually("--bind", &bind);
-        command.arg("--data-dir").arg(&node.dir).arg("--socket").arg(node.dir.join("sock"));
-        seeds.iter().filter(|s| **s != bind).for_each(|seed| _ = command.args(["--join", seed]));
-        // A key that the story gives, or that is kept, counts.
-        if !arguments.contains(&"--key") && !node.dir.join("keys").exists() {
-            key.iter().for_each(|key| _ = command.env("PHALANX_KEY", key));
+        let mut command = node.daemon().command(&start).expect("a directory for the node");
+        let mut rest = arguments.iter();
+        while let Some(argument) = rest.next() {
+            match *argument {
+                "--name" | "--bind" => _ = rest.next(),
+                other => _ = command.arg(other),
+            }
         }
-        command.args(arguments).stdin(Stdio::null()).stderr(log);
         node.process = Some(command.spawn().expect("the daemon starts"));
         node.addr = Some(node.status().me.addr);
     }
@@ -134,7 +136,7 @@ impl Cluster {
     /// Runs the command about a daemon; says how it ended, and what it said on standard output and standard error.
     pub fn command(&self, number: usize, arguments: &[&str]) -> (Option<i32>, String, String) {
         let mut command = Command::new(binary());
-        command.args(arguments).env("PHALANX_SOCKET", self.nodes[number].dir.join("sock"));
+        command.args(arguments).env("PHALANX_SOCKET", self.nodes[number].daemon().socket());
         let output = command.stdin(Stdio::null()).output().expect("the command runs");
         let text = |bytes: Vec<u8>| String::from_utf8_lossy(&bytes).into_owned();
         (output.status.code(), text(output.stdout), text(output.stderr))
@@ -188,8 +190,7 @@ impl Drop for Cluster {
                 let _ = process.wait();
             }
             if std::thread::panicking() {
-                let log = std::fs::read_to_string(node.dir.join("log")).unwrap_or_default();
-                eprintln!("--- log of {}\n{log}", node.name);
+                eprintln!("--- log of {}\n{}", node.name, node.daemon().log());
             }
         }
         let _ = std::fs::remove_dir_all(&self.dir);
@@ -209,24 +210,21 @@ impl Node {
 
     /// What it has logged so far.
     pub fn log(&self) -> String {
-        std::fs::read_to_string(self.dir.join("log")).unwrap_or_default()
+        self.daemon().log()
     }
 
     /// A client of it.
     pub fn client(&self) -> Client {
-        Client::new(self.dir.join("sock"))
+        Client::new(self.daemon().socket())
     }
 
     /// How it is, as soon as it answers.
     pub fn status(&self) -> Status {
-        let (client, began) = (self.client(), Instant::now());
-        loop {
-            match client.status() {
-                Ok(status) => return status,
-                Err(e) => assert!(began.elapsed() < PATIENCE, "{} does not answer: {e}", self.name),
-            }
-            std::thread::sleep(LOOK);
-        }
+        self.daemon().answer(PATIENCE).unwrap_or_else(|e| panic!("{}: {e}", self.name))
+    }
+
+    fn daemon(&self) -> Daemon {
+        Daemon::at(self.dir.clone())
     }
 
     /// What it says of a member.
