@@ -4,7 +4,7 @@ use crate::error::Error;
 use crate::noise;
 use crate::plot::Picture;
 use crate::report::{Check, Report, Row};
-use crate::{link, peers, sim_speed, timer, zone};
+use crate::{link, peers, sim_speed, soak, timer, zone};
 use std::io::{IsTerminal, Write};
 
 /// Long enough for the trials of most experiments.
@@ -58,6 +58,7 @@ pub(crate) const ALL: &[&dyn Experiment] = &[
     &zone::recipes::ZoneLifeguard,
     &zone::recipes::ZoneLifeguardGrid,
     &peers::Peers,
+    &soak::Soak,
 ];
 
 /// The experiment of that name.

@@ -14,6 +14,7 @@ mod peers;
 mod plot;
 mod report;
 mod sim_speed;
+mod soak;
 mod stats;
 mod timer;
 mod trials;

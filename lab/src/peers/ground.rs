@@ -177,7 +177,7 @@ pub(super) fn member_named(name: &str) -> Option<usize> {
 }
 
 /// Memory that a process holds now.
-pub(super) fn rss_mb(process: u32) -> Option<f64> {
+pub(crate) fn rss_mb(process: u32) -> Option<f64> {
     let status = fs::read_to_string(format!("/proc/{process}/status")).ok()?;
     let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"))?;
     Some(line.trim().strip_suffix("kB")?.trim().parse::<f64>().ok()? * 1024.0 / 1e6)

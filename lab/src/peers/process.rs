@@ -7,15 +7,15 @@ use nix::unistd::Pid;
 use std::process::Child;
 
 /// A running process, ended when this drops.
-pub(super) struct Process(Child);
+pub(crate) struct Process(Child);
 
 impl Process {
-    pub(super) fn new(child: Child) -> Self {
+    pub(crate) fn new(child: Child) -> Self {
         Self(child)
     }
 
     /// Stops it, or lets it go on.
-    pub(super) fn stop(&self, stopped: bool) -> nix::Result<()> {
+    pub(crate) fn stop(&self, stopped: bool) -> nix::Result<()> {
         let signal = if stopped { Signal::SIGSTOP } else { Signal::SIGCONT };
         kill(Pid::from_raw(self.0.id() as i32), signal)
     }

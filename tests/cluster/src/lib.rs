@@ -23,15 +23,23 @@ pub const KEY: &str = "7068616c616e78207068616c616e78207068616c616e78207068616c6
 /// The command, built once for each run of the tests.
 pub fn binary() -> &'static Path {
     static BINARY: OnceLock<PathBuf> = OnceLock::new();
-    BINARY.get_or_init(|| {
-        let test = std::env::current_exe().expect("a test has a path");
-        let dir = test.parent().and_then(Path::parent).expect("target/PROFILE/deps/TEST");
-        let release = dir.file_name().is_some_and(|name| name == "release");
-        let mut build = Command::new(env!("CARGO"));
-        build.args(["build", "--quiet", "--package", "phalanx"]).args(release.then_some("--release"));
-        assert!(build.status().expect("cargo runs").success(), "the command builds");
-        dir.join("phalanx")
-    })
+    BINARY.get_or_init(|| built(&["--package", "phalanx"]).join("phalanx"))
+}
+
+/// An example of a package.
+pub fn example(package: &str, name: &str) -> PathBuf {
+    built(&["--package", package, "--example", name]).join("examples").join(name)
+}
+
+/// Builds something as this test was built; says where it is.
+fn built(what: &[&str]) -> PathBuf {
+    let test = std::env::current_exe().expect("a test has a path");
+    let dir = test.parent().and_then(Path::parent).expect("target/PROFILE/deps/TEST");
+    let release = dir.file_name().is_some_and(|name| name == "release");
+    let mut build = Command::new(env!("CARGO"));
+    build.args(["build", "--quiet"]).args(what).args(release.then_some("--release"));
+    assert!(build.status().expect("cargo runs").success(), "{what:?} builds");
+    dir.to_owned()
 }
 
 /// Daemons, by number.
@@ -211,6 +219,11 @@ impl Node {
     /// What it has logged so far.
     pub fn log(&self) -> String {
         self.daemon().log()
+    }
+
+    /// Where its control API listens.
+    pub fn socket(&self) -> PathBuf {
+        self.daemon().socket()
     }
 
     /// A client of it.
