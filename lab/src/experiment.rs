@@ -4,8 +4,11 @@ use crate::error::Error;
 use crate::noise;
 use crate::plot::Picture;
 use crate::report::{Check, Report, Row};
-use crate::{link, sim_speed, timer, zone};
+use crate::{link, peers, sim_speed, soak, timer, zone};
 use std::io::{IsTerminal, Write};
+
+/// Long enough for the trials of most experiments.
+const BUDGET_S: f64 = 180.0;
 
 /// Something that can be measured by name.
 pub(crate) trait Experiment: Sync {
@@ -22,6 +25,10 @@ pub(crate) trait Experiment: Sync {
     /// All pictures, where one does not show everything.
     fn pictures(&self) -> Vec<Picture> {
         vec![self.picture()]
+    }
+    /// No round begins after so many seconds, unless the command line says otherwise.
+    fn budget_s(&self) -> f64 {
+        BUDGET_S
     }
     /// Measures: rows, checks and notes go into `run`.
     fn run(&self, run: &mut Run) -> Result<(), Error>;
@@ -50,6 +57,8 @@ pub(crate) const ALL: &[&dyn Experiment] = &[
     &zone::recipes::ZoneRecipes,
     &zone::recipes::ZoneLifeguard,
     &zone::recipes::ZoneLifeguardGrid,
+    &peers::Peers,
+    &soak::Soak,
 ];
 
 /// The experiment of that name.

@@ -10,9 +10,11 @@ mod experiment;
 mod link;
 mod noise;
 mod parallel;
+mod peers;
 mod plot;
 mod report;
 mod sim_speed;
+mod soak;
 mod stats;
 mod timer;
 mod trials;
@@ -61,9 +63,9 @@ enum Command {
         /// Most rounds of trials
         #[arg(long, value_name = "N", default_value_t = 40, value_parser = clap::value_parser!(u16).range(1..))]
         rounds: u16,
-        /// Begins no round after so many seconds
-        #[arg(long, value_name = "SECONDS", default_value_t = 180.0)]
-        budget: f64,
+        /// Begins no round after so many seconds: 180, or what the experiment needs
+        #[arg(long, value_name = "SECONDS")]
+        budget: Option<f64>,
         /// Seeds of each simulated case whose bounds must hold
         #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
         seeds: Option<u64>,
@@ -117,7 +119,8 @@ fn obey(command: Command) -> Result<bool, Error> {
         }
         Command::Run { name, output, plot, quick, width, rounds, budget, seeds } => {
             let experiment = experiment::find(&name)?;
-            let options = Options { quick, width: width / 100.0, max_rounds: rounds.into(), budget_s: budget, seeds };
+            let budget_s = budget.unwrap_or_else(|| experiment.budget_s());
+            let options = Options { quick, width: width / 100.0, max_rounds: rounds.into(), budget_s, seeds };
             let report = Run::of(experiment, options)?;
             print(&match output {
                 Output::Table => report.table(),

@@ -36,6 +36,7 @@ fn ls_names_each_experiment_on_a_line() {
         "zone-recipes",
         "zone-lifeguard",
         "zone-lifeguard-grid",
+        "peers",
     ];
     assert_eq!(names, all);
     assert!(text.lines().all(|line| line.split_whitespace().count() > 1), "each says what it is about: {text}");

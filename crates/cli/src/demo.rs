@@ -48,7 +48,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, String> {
 /// Everything but the end; true when only the killed were taken for dead, and by everybody.
 fn show(cluster: &Local, nodes: usize, kills: usize) -> Result<bool, String> {
     println!("Starting {nodes} daemons, one process each, on loopback …");
-    let took = cluster.up(nodes)?;
+    let took = cluster.up(nodes, 1)?;
     println!("  all {nodes} see all {nodes} after {:.0} ms.", took.as_secs_f64() * 1e3);
     // Not the first ones only: every k-th, so that neighbours on the ring and seeds are among them.
     let victims: Vec<usize> = (0..kills).map(|i| 1 + i * nodes / kills).collect();

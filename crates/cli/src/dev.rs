@@ -36,6 +36,9 @@ enum Dev {
         /// How many
         #[arg(value_parser = clap::value_parser!(u16).range(1..=FLEET_MAX))]
         nodes: u16,
+        /// In so many zones, beneath two supervisors
+        #[arg(long, default_value = "1", value_name = "K", conflicts_with = "in_process", value_parser = clap::value_parser!(u16).range(1..))]
+        zones: u16,
         /// All in this process, each with its own sockets; it runs until it is interrupted
         #[arg(long)]
         in_process: bool,
@@ -50,11 +53,12 @@ enum Dev {
 pub(crate) fn run(args: &Args) -> Result<ExitCode, String> {
     let cluster = Local::at(directory());
     match args.command {
-        Dev::Up { nodes, in_process: true, kill } => fleet(nodes.into(), kill.map(usize::from)),
+        Dev::Up { nodes, in_process: true, kill, .. } => fleet(nodes.into(), kill.map(usize::from)),
         Dev::Up { nodes, .. } if usize::from(nodes) > NODES_MAX => {
             Err(format!("{nodes} processes are too many for one machine: at most {NODES_MAX}, or use --in-process"))
         }
-        Dev::Up { nodes, .. } => up(&cluster, nodes.into()),
+        Dev::Up { nodes, zones, .. } if zones > nodes => Err(format!("{nodes} nodes cannot fill {zones} zones")),
+        Dev::Up { nodes, zones, .. } => up(&cluster, nodes.into(), zones.into()),
         Dev::Down => {
             println!("{} nodes ended", cluster.down()?);
             Ok(ExitCode::SUCCESS)
@@ -75,12 +79,12 @@ pub(crate) fn first_socket() -> Option<PathBuf> {
     Some(Local::at(directory()).node(1).socket()).filter(|s| s.exists())
 }
 
-fn up(cluster: &Local, nodes: usize) -> Result<ExitCode, String> {
+fn up(cluster: &Local, nodes: usize, zones: usize) -> Result<ExitCode, String> {
     let dir = cluster.dir().display();
     if cluster.exists() {
         return Err(format!("a cluster is there already in {dir}: end it with `phalanx dev down`"));
     }
-    let took = cluster.up(nodes)?;
+    let took = cluster.up(nodes, zones)?;
     println!("{nodes} nodes, all views full after {:.2} s", took.as_secs_f64());
     println!("look at them with `phalanx members`, end them with `phalanx dev down`; logs are in {dir}");
     Ok(ExitCode::SUCCESS)

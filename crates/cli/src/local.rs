@@ -2,11 +2,11 @@
 
 use phalanx_client::api::Status;
 use phalanx_client::blocking::Client;
+use phalanx_client::local::{Daemon, Start};
 use phalanx_daemon::store::hex;
-use std::fs::{self, File};
+use std::fs;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 /// How long a daemon may take to answer, and to end.
@@ -44,9 +44,9 @@ impl Local {
 
     /// Starts `nodes` daemons; says how long it took from the first start until all see all. What was started ends when it
     /// fails.
-    pub(crate) fn up(&self, nodes: usize) -> Result<Duration, String> {
+    pub(crate) fn up(&self, nodes: usize, zones: usize) -> Result<Duration, String> {
         fs::create_dir_all(&self.dir).map_err(|e| format!("cannot create {}: {e}", self.dir.display()))?;
-        let took = self.start(nodes);
+        let took = if zones > 1 { self.start_zones(nodes, zones) } else { self.start(nodes) };
         if took.is_err() {
             let _ = self.down();
         }
@@ -54,14 +54,12 @@ impl Local {
     }
 
     fn start(&self, nodes: usize) -> Result<Duration, String> {
-        let mut key = [0; 32];
-        getrandom::fill(&mut key).map_err(|e| format!("the system has no random numbers: {e}"))?;
-        let (key, began) = (hex(&key), Instant::now());
+        let (key, began) = (draw_key()?, Instant::now());
         let first = self.node(1);
-        first.spawn("n1", &key, None)?;
+        first.spawn("n1", &key, None, &[])?;
         let seed = first.answer()?.me.addr.to_string();
         for n in 2..=nodes {
-            self.node(n).spawn(&format!("n{n}"), &key, Some(&seed))?;
+            self.node(n).spawn(&format!("n{n}"), &key, Some(&seed), &[])?;
         }
         for node in (1..=nodes).map(|n| self.node(n)) {
             while node.answer()?.alive < nodes {
@@ -72,6 +70,38 @@ impl Local {
             }
         }
         Ok(began.elapsed())
+    }
+
+    /// The same in zones of nearly equal size, beneath two supervisors.
+    fn start_zones(&self, nodes: usize, zones: usize) -> Result<Duration, String> {
+        let (key, began) = (draw_key()?, Instant::now());
+        let mut supervisors: Vec<String> = Vec::new();
+        for name in ["s1", "s2"] {
+            let node = Node { dir: self.dir.join(name) };
+            node.spawn(name, &key, supervisors.first().map(String::as_str), &["--role", "supervisor"])?;
+            supervisors.push(node.answer()?.me.addr.to_string());
+        }
+        let mut seeds: Vec<Option<String>> = vec![None; zones];
+        for n in 0..nodes {
+            let (node, zone) = (self.node(n + 1), format!("z{}", n % zones + 1));
+            let mut place = vec!["--zone", zone.as_str()];
+            supervisors.iter().for_each(|s| place.extend(["--supervisor", s]));
+            node.spawn(&format!("n{}", n + 1), &key, seeds[n % zones].as_deref(), &place)?;
+            if seeds[n % zones].is_none() {
+                seeds[n % zones] = Some(node.answer()?.me.addr.to_string());
+            }
+        }
+        let supervisor = Client::new(Node { dir: self.dir.join("s1") }.socket());
+        loop {
+            let census = supervisor.census().map_err(|e| e.to_string())?;
+            if census.zones.len() == zones && census.members == nodes as u64 {
+                return Ok(began.elapsed());
+            }
+            if began.elapsed() > PATIENCE * 3 {
+                return Err(format!("the supervisors see {} of {nodes} members: look at the logs", census.members));
+            }
+            std::thread::sleep(LOOK);
+        }
     }
 
     /// Ends all daemons and removes the directory; says how many ran.
@@ -102,37 +132,36 @@ impl Local {
 impl Node {
     /// Where its control API listens.
     pub(crate) fn socket(&self) -> PathBuf {
-        self.dir.join("phalanx.sock")
+        self.daemon().socket()
     }
 
     /// Starts its daemon in the background.
-    fn spawn(&self, name: &str, key: &str, seed: Option<&str>) -> Result<(), String> {
+    fn spawn(&self, name: &str, key: &str, seed: Option<&str>, more: &[&str]) -> Result<(), String> {
         let fail = |e: std::io::Error| format!("cannot start a daemon in {}: {e}", self.dir.display());
-        fs::create_dir_all(&self.dir).map_err(fail)?;
-        let log = File::create(self.dir.join("log")).map_err(fail)?;
-        let mut command = Command::new(std::env::current_exe().map_err(fail)?);
-        command.args(["agent", "--profile", "local", "--bind", "127.0.0.1:0", "--name", name]);
-        command.arg("--data-dir").arg(&self.dir).arg("--socket").arg(self.socket()).env("PHALANX_KEY", key);
-        command.args(seed.iter().flat_map(|seed| ["--join", seed]));
-        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(log);
+        let binary = std::env::current_exe().map_err(fail)?;
+        let join: Vec<String> = seed.map(str::to_owned).into_iter().collect();
+        let start = Start {
+            binary: &binary,
+            launcher: &[],
+            name,
+            bind: "127.0.0.1:0",
+            join: &join,
+            key: Some(key),
+            profile: Some("local"),
+        };
+        let mut command = self.daemon().command(&start).map_err(fail)?;
         // It outlives the terminal, and an interrupt there is not meant for it.
-        let child = command.process_group(0).spawn().map_err(fail)?;
+        let child = command.args(more).process_group(0).spawn().map_err(fail)?;
         fs::write(self.dir.join("pid"), format!("{}\n", child.id())).map_err(fail)
     }
 
     /// What its daemon says of itself, as soon as it does.
     pub(crate) fn answer(&self) -> Result<Status, String> {
-        let (client, began) = (Client::new(self.socket()), Instant::now());
-        loop {
-            match client.status() {
-                Ok(status) => return Ok(status),
-                Err(e) if began.elapsed() > PATIENCE => {
-                    let log = fs::read_to_string(self.dir.join("log")).unwrap_or_default();
-                    return Err(format!("{e}; its log says: {}", log.trim()));
-                }
-                Err(_) => std::thread::sleep(LOOK),
-            }
-        }
+        self.daemon().answer(PATIENCE)
+    }
+
+    fn daemon(&self) -> Daemon {
+        Daemon::at(self.dir.clone())
     }
 
     /// Its process, when it runs: numbers are used again, so it must be one that works in this directory.
@@ -154,4 +183,10 @@ impl Node {
 fn signal(pid: i32, signal: nix::sys::signal::Signal) {
     // It may have ended just now.
     let _ = nix::sys::signal::kill(nix::unistd::Pid::from_raw(pid), signal);
+}
+
+fn draw_key() -> Result<String, String> {
+    let mut key = [0; 32];
+    getrandom::fill(&mut key).map_err(|e| format!("the system has no random numbers: {e}"))?;
+    Ok(hex(&key))
 }

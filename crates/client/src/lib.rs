@@ -15,6 +15,7 @@
 pub mod blocking;
 mod connection;
 mod events;
+pub mod local;
 mod operate;
 mod rumours;
 

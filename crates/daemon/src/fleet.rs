@@ -15,7 +15,7 @@ use nix::sys::epoll::EpollFlags;
 use nix::sys::eventfd::{EfdFlags, EventFd};
 use phalanx_core::{Addr, Duration, Instant};
 use phalanx_protocol::link::seal::KeyRing;
-use phalanx_protocol::member::{Engine, Frozen, Name};
+use phalanx_protocol::member::{Engine, Frozen, Name, Why};
 use phalanx_protocol::node::Start;
 use phalanx_protocol::zone::{Config, Zone};
 use std::collections::BTreeSet;
@@ -24,6 +24,7 @@ use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, mpsc};
 use std::thread::JoinHandle;
+use std::time::SystemTime;
 
 /// Seeds of a fleet.
 const SEEDS: usize = 4;
@@ -49,6 +50,35 @@ struct Board {
     killed: AtomicBool,
 }
 
+/// A node's view changed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Change {
+    /// Whose view.
+    pub observer: usize,
+    /// Who came or went.
+    pub subject: usize,
+    /// Whether it is there now.
+    pub alive: bool,
+    /// When.
+    pub at: SystemTime,
+}
+
+/// What befalls a node.
+#[derive(Clone, Copy, Debug)]
+enum Order {
+    Kill(usize),
+    Pause(usize),
+    Resume(usize),
+}
+
+impl Order {
+    const fn node(self) -> usize {
+        match self {
+            Self::Kill(node) | Self::Pause(node) | Self::Resume(node) => node,
+        }
+    }
+}
+
 /// Many nodes.
 #[derive(Debug)]
 pub struct Fleet {
@@ -61,7 +91,7 @@ pub struct Fleet {
 
 #[derive(Debug)]
 struct Crew {
-    kills: mpsc::Sender<usize>,
+    orders: mpsc::Sender<Order>,
     thread: Option<JoinHandle<()>>,
 }
 
@@ -71,6 +101,19 @@ impl Fleet {
     /// # Errors
     /// What the system said: most often that there are too few descriptors.
     pub fn start(nodes: usize, threads: usize, profile: &Config) -> io::Result<Self> {
+        Self::start_watched(nodes, threads, profile, None)
+    }
+
+    /// The same; each change of each view is told.
+    ///
+    /// # Errors
+    /// As for [`Fleet::start`].
+    pub fn start_watched(
+        nodes: usize,
+        threads: usize,
+        profile: &Config,
+        changes: Option<&mpsc::Sender<Change>>,
+    ) -> io::Result<Self> {
         let mut key = [0; 32];
         getrandom::fill(&mut key).map_err(|e| io::Error::other(e.to_string()))?;
         let ring = Arc::new(KeyRing::new(1, key));
@@ -106,15 +149,16 @@ impl Fleet {
         }
         let waves = Arc::new(Waves::new(nodes));
         let crews = hands.into_iter().zip(bells).map(|(nodes, bell)| {
-            let (kills, orders) = mpsc::channel();
+            let (orders, given) = mpsc::channel();
             let (boards, end, waves) = (Arc::clone(&boards), Arc::clone(&end), Arc::clone(&waves));
+            let changes = changes.cloned();
             let thread = std::thread::Builder::new().name("crew".into()).spawn(move || {
                 // Without a poller nobody is driven, and nobody ever sees anybody: the caller waits in vain, and says so.
-                if let Ok(work) = Work::new(nodes, bell, waves, boards, clock) {
-                    work.run(&orders, &end);
+                if let Ok(work) = Work::new(nodes, bell, waves, boards, clock, changes) {
+                    work.run(&given, &end);
                 }
             })?;
-            Ok(Crew { kills, thread: Some(thread) })
+            Ok(Crew { orders, thread: Some(thread) })
         });
         let crews = crews.collect::<io::Result<Vec<_>>>()?;
         Ok(Self { boards, crews, clock, end, _wires: wires })
@@ -124,9 +168,23 @@ impl Fleet {
     pub fn kill(&self, nodes: &[usize]) {
         for &node in nodes {
             self.boards[node].killed.store(true, Ordering::Release);
-            // A crew ends only with the fleet.
-            let _ = self.crews[node % self.crews.len()].kills.send(node);
+            self.order(Order::Kill(node));
         }
+    }
+
+    /// Stops a node as a signal stops a process: it hears and says nothing, and what is sent to it waits in its socket.
+    pub fn pause(&self, node: usize) {
+        self.order(Order::Pause(node));
+    }
+
+    /// Lets a paused node go on.
+    pub fn resume(&self, node: usize) {
+        self.order(Order::Resume(node));
+    }
+
+    fn order(&self, order: Order) {
+        // A crew ends only with the fleet.
+        let _ = self.crews[order.node() % self.crews.len()].orders.send(order);
     }
 
     /// Living nodes that see exactly `alive` members, and how many live.
@@ -235,6 +293,8 @@ impl Bell {
 struct Work {
     /// By place; `None` once it was killed.
     nodes: Vec<Option<(usize, Driver<Udp, Zone>)>>,
+    /// True for those that are paused.
+    paused: Vec<bool>,
     /// When each is due, and the places by that.
     due: Vec<Instant>,
     queue: BTreeSet<(Instant, usize)>,
@@ -245,6 +305,7 @@ struct Work {
     bell: Arc<Bell>,
     boards: Arc<[Board]>,
     clock: Clock,
+    changes: Option<mpsc::Sender<Change>>,
 }
 
 impl Work {
@@ -254,6 +315,7 @@ impl Work {
         waves: Arc<Waves>,
         boards: Arc<[Board]>,
         clock: Clock,
+        changes: Option<mpsc::Sender<Change>>,
     ) -> io::Result<Self> {
         let poller = Poller::new()?;
         poller.add(&bell.file, CALLED, EpollFlags::EPOLLIN)?;
@@ -261,8 +323,10 @@ impl Work {
             poller.add(driver.platform().socket(), place as u64, EpollFlags::EPOLLIN)?;
         }
         let (due, queue) = (vec![Instant::NEVER; nodes.len()], BTreeSet::new());
+        let paused = vec![false; nodes.len()];
         Ok(Self {
             nodes: nodes.into_iter().map(Some).collect(),
+            paused,
             due,
             queue,
             started: 0,
@@ -271,14 +335,15 @@ impl Work {
             bell,
             boards,
             clock,
+            changes,
         })
     }
 
-    fn run(mut self, kills: &mpsc::Receiver<usize>, end: &AtomicBool) {
+    fn run(mut self, orders: &mpsc::Receiver<Order>, end: &AtomicBool) {
         let mut ready = Vec::new();
         while !end.load(Ordering::Acquire) {
-            for node in kills.try_iter() {
-                self.kill(node);
+            for order in orders.try_iter() {
+                self.obey(order);
             }
             self.start_more();
             let now = self.clock.now();
@@ -314,18 +379,42 @@ impl Work {
         }
     }
 
-    fn kill(&mut self, node: usize) {
-        let place = self.nodes.iter().position(|n| n.as_ref().is_some_and(|n| n.0 == node));
-        if let Some(place) = place {
-            self.queue.remove(&(self.due[place], place));
-            self.nodes[place] = None;
-            self.boards[node].alive.store(0, Ordering::Relaxed);
+    fn obey(&mut self, order: Order) {
+        let place = self.nodes.iter().position(|n| n.as_ref().is_some_and(|n| n.0 == order.node()));
+        let Some(place) = place else { return };
+        match order {
+            Order::Kill(node) => {
+                self.queue.remove(&(self.due[place], place));
+                self.nodes[place] = None;
+                self.boards[node].alive.store(0, Ordering::Relaxed);
+            }
+            Order::Pause(_) => {
+                self.paused[place] = true;
+                self.queue.remove(&(self.due[place], place));
+                self.listen(place, EpollFlags::empty());
+            }
+            Order::Resume(_) => {
+                self.paused[place] = false;
+                self.listen(place, EpollFlags::EPOLLIN);
+                self.poll(place);
+            }
+        }
+    }
+
+    /// Whether a node is called when something has arrived for it.
+    fn listen(&self, place: usize, interest: EpollFlags) {
+        if let Some((_, driver)) = &self.nodes[place] {
+            // A socket that was added can be asked for something else.
+            let _ = self.poller.change(driver.platform().socket(), place as u64, interest);
         }
     }
 
     /// Lets a node do what is to be done, and writes on its board what it sees.
     fn poll(&mut self, place: usize) {
         let Some((node, driver)) = &mut self.nodes[place] else { return };
+        if self.paused[place] {
+            return;
+        }
         // What a socket says of itself is for the node to bear, as in a network that loses things.
         let _ = driver.poll();
         let (news, board) = (driver.news(), &self.boards[*node]);
@@ -337,6 +426,9 @@ impl Work {
                 board.wrong.fetch_add(u32::from(!killed), Ordering::Relaxed);
             }
             board.changed_at.store(self.clock.now().0, Ordering::Relaxed);
+            if let Some(changes) = &self.changes {
+                tell(changes, *node, &news);
+            }
         }
         board.alive.store(driver.node().engine().len() as u32, Ordering::Relaxed);
         // Each node's clock began when its socket was opened: ours is a little behind.
@@ -345,6 +437,22 @@ impl Work {
         self.queue.remove(&(self.due[place], place));
         self.due[place] = at;
         self.queue.insert((at, place));
+    }
+}
+
+/// All nodes share what they know of each other, so that a slot is a node's number.
+fn tell(changes: &mpsc::Sender<Change>, observer: usize, news: &[News]) {
+    let at = SystemTime::now();
+    for news in news {
+        let (subject, alive) = match news {
+            News::Joined { member, .. } => (member.0 as usize, true),
+            // The new one is told as a join.
+            News::Left { why: Why::Replaced, .. } => continue,
+            News::Left { member, .. } => (member.0 as usize, false),
+            _ => continue,
+        };
+        // Who asked for it may have heard enough.
+        let _ = changes.send(Change { observer, subject, alive, at });
     }
 }
 
@@ -373,5 +481,25 @@ mod tests {
         assert!(wait_for(&fleet, 120), "{:?}", fleet.that_see(120));
         assert!(fleet.failures() >= 120 * 8);
         assert_eq!(fleet.mistakes(), 0);
+    }
+    /// A paused node is missed by all others and by nobody else; who goes on within the others' patience is not.
+    #[test]
+    fn who_is_paused_is_silent_and_changes_are_told() {
+        let (tell, changes) = mpsc::channel();
+        let fleet = Fleet::start_watched(12, 2, &Config::local(), Some(&tell)).unwrap();
+        assert!(wait_for(&fleet, 12), "{:?}", fleet.that_see(12));
+        assert_eq!(changes.try_iter().filter(|c| c.alive && c.observer != c.subject).count(), 12 * 11);
+        fleet.pause(3);
+        std::thread::sleep(std::time::Duration::from_millis(100));
+        fleet.resume(3);
+        std::thread::sleep(std::time::Duration::from_millis(1500));
+        assert_eq!(changes.try_iter().collect::<Vec<_>>(), []);
+        fleet.pause(3);
+        let mut missed_by = BTreeSet::new();
+        while missed_by.len() < 11 {
+            let change = changes.recv_timeout(std::time::Duration::from_secs(30)).unwrap();
+            assert_eq!((change.subject, change.alive), (3, false));
+            missed_by.insert(change.observer);
+        }
     }
 }

@@ -10,9 +10,10 @@ use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
-const DISKS: &str = "phalanx-disk-";
 const GROUPS: &str = "/sys/fs/cgroup/cpu";
 const GROUP: &str = "phalanx-test-";
+/// What takes the room.
+const FILLER: &str = "filler";
 /// Room for a dozen small files.
 const DISK_SIZE: &str = "size=64k";
 /// In which a group may use its share of the processor, microseconds.
@@ -37,28 +38,24 @@ fn is_orphan(name: &str, prefix: &str) -> bool {
 pub struct Disk(PathBuf);
 
 impl Disk {
-    /// An empty one; `None` where nothing can be mounted, which is said on standard error.
-    ///
-    /// # Panics
-    /// When there is no directory for it.
-    pub fn new() -> Option<Self> {
+    /// An empty one, mounted at a daemon's directory; its log lies beside it. `None` where nothing can be mounted, which is said on
+    /// standard error.
+    pub(crate) fn at(dir: &Path) -> Option<Self> {
         sweep_disks();
-        let dir = std::env::temp_dir().join(format!("{DISKS}{}-{}", std::process::id(), number()));
-        fs::create_dir_all(&dir).expect("a directory for the disk");
         let mut mount = Command::new("mount");
-        mount.args(["-t", "tmpfs", "-o", DISK_SIZE, "tmpfs"]).arg(&dir).stdout(Stdio::null()).stderr(Stdio::null());
-        if mount.status().is_ok_and(|status| status.success()) {
-            return Some(Self(dir));
+        mount.args(["-t", "tmpfs", "-o", DISK_SIZE, "tmpfs"]).arg(dir).stdout(Stdio::null()).stderr(Stdio::null());
+        if !mount.status().is_ok_and(|status| status.success()) {
+            eprintln!("skipped: nothing can be mounted here");
+            return None;
         }
-        let _ = fs::remove_dir(&dir);
-        eprintln!("skipped: nothing can be mounted here");
-        None
+        std::os::unix::fs::symlink(dir.with_extension("log"), dir.join("log")).expect("it is empty");
+        Some(Self(dir.to_owned()))
     }
 
-    /// Where it is.
+    /// What a file there holds; nothing when it is not there.
     #[must_use]
-    pub fn path(&self) -> &str {
-        self.0.to_str().expect("a path of ours")
+    pub fn read(&self, name: &str) -> String {
+        fs::read_to_string(self.0.join(name)).unwrap_or_default()
     }
 
     /// Fills it to the last byte.
@@ -66,7 +63,7 @@ impl Disk {
     /// # Panics
     /// When it has no end.
     pub fn fill(&self) {
-        let mut file = fs::File::create(self.0.join("filler")).expect("an empty file takes no room");
+        let mut file = fs::File::create(self.0.join(FILLER)).expect("an empty file takes no room");
         let full = (0..1024).any(|_| file.write_all(&[0; 1024]).is_err());
         assert!(full, "a small disk has little room");
     }
@@ -76,7 +73,7 @@ impl Disk {
     /// # Panics
     /// When it was not full.
     pub fn free(&self) {
-        fs::remove_file(self.0.join("filler")).expect("it was filled");
+        fs::remove_file(self.0.join(FILLER)).expect("it was filled");
     }
 }
 
@@ -88,13 +85,17 @@ impl Drop for Disk {
 
 fn unmount(dir: &Path) {
     let _ = Command::new("umount").arg("-l").arg(dir).stderr(Stdio::null()).status();
-    let _ = fs::remove_dir(dir);
 }
 
+/// Disks are mounted at `DIRS…/NODE`.
 fn sweep_disks() {
-    let Ok(entries) = fs::read_dir(std::env::temp_dir()) else { return };
-    let orphans = entries.flatten().filter(|e| e.file_name().to_str().is_some_and(|name| is_orphan(name, DISKS)));
-    orphans.for_each(|e| unmount(&e.path()));
+    let mounts = fs::read_to_string("/proc/mounts").unwrap_or_default();
+    for dir in mounts.lines().filter_map(|line| line.split(' ').nth(1)).map(Path::new) {
+        let cluster = dir.parent().and_then(Path::file_name).and_then(|name| name.to_str());
+        if cluster.is_some_and(|name| is_orphan(name, crate::DIRS)) {
+            unmount(dir);
+        }
+    }
 }
 
 /// Processes that share a part of one processor: each tenth of a second they get their share, and then nothing until the next.

@@ -5,11 +5,13 @@
 pub mod host;
 pub mod net;
 
+use host::Disk;
 use net::Network;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use phalanx_client::api::{Member, State, Status, What};
 use phalanx_client::blocking::Client;
+use phalanx_client::local::{Daemon, Start};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -21,6 +23,8 @@ use std::time::{Duration, Instant};
 pub const PATIENCE: Duration = Duration::from_secs(30);
 /// Where daemons listen that have a host of their own.
 const PORT: u16 = 7946;
+/// What the directories of clusters begin with; the number of the test's process follows.
+const DIRS: &str = "phalanx-test-";
 const LOOK: Duration = Duration::from_millis(5);
 /// The key of test clusters.
 pub const KEY: &str = "7068616c616e78207068616c616e78207068616c616e78207068616c616e7821";
@@ -28,26 +32,30 @@ pub const KEY: &str = "7068616c616e78207068616c616e78207068616c616e78207068616c6
 /// The command, built once for each run of the tests.
 pub fn binary() -> &'static Path {
     static BINARY: OnceLock<PathBuf> = OnceLock::new();
-    BINARY.get_or_init(|| built("phalanx", &[]))
+    BINARY.get_or_init(|| built(&["--package", "phalanx", "--bin", "phalanx"]).join("phalanx"))
 }
 
 /// The command as a later version may be: it says more than today's knows.
 pub fn tomorrow() -> &'static Path {
     static BINARY: OnceLock<PathBuf> = OnceLock::new();
-    BINARY.get_or_init(|| built("phalanx-tomorrow", &["--features", "tomorrow"]))
+    const NAME: &str = "phalanx-tomorrow";
+    BINARY.get_or_init(|| built(&["--package", "phalanx", "--bin", NAME, "--features", "tomorrow"]).join(NAME))
 }
 
-fn built(name: &str, options: &[&str]) -> PathBuf {
+/// An example of a package.
+pub fn example(package: &str, name: &str) -> PathBuf {
+    built(&["--package", package, "--example", name]).join("examples").join(name)
+}
+
+/// Builds something as this test was built; says where it is.
+fn built(what: &[&str]) -> PathBuf {
     let test = std::env::current_exe().expect("a test has a path");
     let dir = test.parent().and_then(Path::parent).expect("target/PROFILE/deps/TEST");
     let release = dir.file_name().is_some_and(|name| name == "release");
     let mut build = Command::new(env!("CARGO"));
-    build
-        .args(["build", "--quiet", "--package", "phalanx", "--bin", name])
-        .args(options)
-        .args(release.then_some("--release"));
-    assert!(build.status().expect("cargo runs").success(), "the command builds");
-    dir.join(name)
+    build.args(["build", "--quiet"]).args(what).args(release.then_some("--release"));
+    assert!(build.status().expect("cargo runs").success(), "{what:?} builds");
+    dir.to_owned()
 }
 
 /// Daemons, by number.
@@ -63,8 +71,9 @@ pub struct Node {
     dir: PathBuf,
     process: Option<Child>,
     addr: Option<SocketAddr>,
-    before: Vec<String>,
+    launcher: Vec<String>,
     binary: PathBuf,
+    disk: Option<Disk>,
 }
 
 impl Cluster {
@@ -80,7 +89,7 @@ impl Cluster {
     pub fn empty() -> Self {
         static COUNT: AtomicU32 = AtomicU32::new(0);
         let number = COUNT.fetch_add(1, Ordering::Relaxed);
-        let dir = std::env::temp_dir().join(format!("phalanx-test-{}-{number}", std::process::id()));
+        let dir = std::env::temp_dir().join(format!("{DIRS}{}-{number}", std::process::id()));
         std::fs::create_dir_all(&dir).expect("a directory for the cluster");
         Self { dir, nodes: Vec::new(), network: None }
     }
@@ -141,15 +150,22 @@ impl Cluster {
         let name = format!("n{number}");
         let dir = self.dir.join(&name);
         std::fs::create_dir_all(&dir).expect("a directory for the node");
-        let before = self.network.as_ref().map(|network| network.on(number)).unwrap_or_default();
+        let launcher = self.network.as_ref().map(|network| network.on(number)).unwrap_or_default();
         let addr = self.network.as_ref().map(|network| SocketAddr::new(network.addr(number), PORT));
-        self.nodes.push(Node { name, dir, process: None, addr, before, binary: binary().to_owned() });
+        self.nodes.push(Node { name, dir, process: None, addr, launcher, binary: binary().to_owned(), disk: None });
         number
     }
 
     /// From its next start on, the daemon is run by this command.
     pub fn start_by(&mut self, number: usize, command: &[impl AsRef<str>]) {
-        self.nodes[number].before = command.iter().map(|word| word.as_ref().to_owned()).collect();
+        self.nodes[number].launcher = command.iter().map(|word| word.as_ref().to_owned()).collect();
+    }
+
+    /// What a daemon keeps is on a small disk, from its first start on. False where no disk can be mounted.
+    pub fn put_on_small_disk(&mut self, number: usize) -> bool {
+        let node = &mut self.nodes[number];
+        node.disk = Disk::at(&node.dir);
+        node.disk.is_some()
     }
 
     /// From its next start on, the daemon is of this build.
@@ -161,27 +177,26 @@ impl Cluster {
         let seeds: Vec<String> = self.nodes.iter().filter_map(|n| n.addr).map(|a| a.to_string()).collect();
         let node = &mut self.nodes[number];
         let bind = node.addr.map_or_else(|| "127.0.0.1:0".to_owned(), |a| a.to_string());
-        let log = std::fs::OpenOptions::new().create(true).append(true).open(node.dir.join("log")).expect("a log");
-        let mut words = node.before.iter().map(Path::new).chain([node.binary.as_path()]);
-        let mut command = Command::new(words.next().expect("there is the daemon, at least"));
-        command.args(words).arg("agent");
-        // What the story says of itself counts.
-        let mut usually = |option: &str, value: &str| {
-            if !arguments.contains(&option) {
-                command.args([option, value]);
-            }
+        let join: Vec<String> = seeds.into_iter().filter(|s| *s != bind).collect();
+        // What the story says of name, place and key counts, and so does a key that is kept.
+        let given = |option: &str| arguments.iter().position(|a| *a == option).map(|at| arguments[at + 1]);
+        let start = Start {
+            binary: &node.binary,
+            launcher: &node.launcher,
+            name: given("--name").unwrap_or(&node.name),
+            bind: given("--bind").unwrap_or(&bind),
+            join: &join,
+            key: key.filter(|_| given("--key").is_none() && !node.dir.join("keys").exists()),
+            profile: given("--profile").or(Some("local")),
         };
-        usually("--profile", "local");
-        usually("--name", &node.name);
-        usually("--bind", &bind);
-        usually("--data-dir", node.dir.to_str().expect("a path of ours"));
-        command.arg("--socket").arg(node.dir.join("sock"));
-        seeds.iter().filter(|s| **s != bind).for_each(|seed| _ = command.args(["--join", seed]));
-        // A key that the story gives, or that is kept, counts.
-        if !arguments.contains(&"--key") && !node.dir.join("keys").exists() {
-            key.iter().for_each(|key| _ = command.env("PHALANX_KEY", key));
+        let mut command = node.daemon().command(&start).expect("a directory for the node");
+        let mut rest = arguments.iter();
+        while let Some(argument) = rest.next() {
+            match *argument {
+                "--name" | "--bind" | "--profile" => _ = rest.next(),
+                other => _ = command.arg(other),
+            }
         }
-        command.args(arguments).stdin(Stdio::null()).stderr(log);
         node.process = Some(command.spawn().expect("the daemon starts"));
         node.addr = Some(node.status().me.addr);
     }
@@ -194,7 +209,7 @@ impl Cluster {
     /// Runs the command about a daemon; says how it ended, and what it said on standard output and standard error.
     pub fn command(&self, number: usize, arguments: &[&str]) -> (Option<i32>, String, String) {
         let mut command = Command::new(binary());
-        command.args(arguments).env("PHALANX_SOCKET", self.nodes[number].dir.join("sock"));
+        command.args(arguments).env("PHALANX_SOCKET", self.nodes[number].daemon().socket());
         let output = command.stdin(Stdio::null()).output().expect("the command runs");
         let text = |bytes: Vec<u8>| String::from_utf8_lossy(&bytes).into_owned();
         (output.status.code(), text(output.stdout), text(output.stderr))
@@ -263,9 +278,9 @@ impl Drop for Cluster {
                 let _ = process.wait();
             }
             if std::thread::panicking() {
-                let log = std::fs::read_to_string(node.dir.join("log")).unwrap_or_default();
-                eprintln!("--- log of {}\n{log}", node.name);
+                eprintln!("--- log of {}\n{}", node.name, node.daemon().log());
             }
+            node.disk = None;
         }
         let _ = std::fs::remove_dir_all(&self.dir);
     }
@@ -284,24 +299,26 @@ impl Node {
 
     /// What it has logged so far.
     pub fn log(&self) -> String {
-        std::fs::read_to_string(self.dir.join("log")).unwrap_or_default()
+        self.daemon().log()
+    }
+
+    /// Where its control API listens.
+    pub fn socket(&self) -> PathBuf {
+        self.daemon().socket()
     }
 
     /// A client of it.
     pub fn client(&self) -> Client {
-        Client::new(self.dir.join("sock"))
+        Client::new(self.daemon().socket())
     }
 
     /// How it is, as soon as it answers.
     pub fn status(&self) -> Status {
-        let (client, began) = (self.client(), Instant::now());
-        loop {
-            match client.status() {
-                Ok(status) => return status,
-                Err(e) => assert!(began.elapsed() < PATIENCE, "{} does not answer: {e}", self.name),
-            }
-            std::thread::sleep(LOOK);
-        }
+        self.daemon().answer(PATIENCE).unwrap_or_else(|e| panic!("{}: {e}", self.name))
+    }
+
+    fn daemon(&self) -> Daemon {
+        Daemon::at(self.dir.clone())
     }
 
     /// What it says of a member.
@@ -331,6 +348,14 @@ impl Node {
             _ => None,
         });
         failed.collect()
+    }
+
+    /// Its small disk.
+    ///
+    /// # Panics
+    /// When it has none of its own.
+    pub fn disk(&self) -> &Disk {
+        self.disk.as_ref().expect("it has a disk")
     }
 
     /// Its process.

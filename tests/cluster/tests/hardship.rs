@@ -2,7 +2,7 @@
 
 use nix::sys::signal::Signal;
 use phalanx_client::api::What;
-use phalanx_cluster::host::{Disk, Quota, WallClock};
+use phalanx_cluster::host::{Quota, WallClock};
 use phalanx_cluster::{Cluster, KEY, binary};
 use std::path::Path;
 use std::process::Command;
@@ -16,28 +16,30 @@ fn assert_nobody_failed(cluster: &Cluster) {
     }
 }
 
-/// Starts a daemon that must not start; gives what it said.
-fn refused(data: &str) -> String {
-    let socket = format!("{data}/sock");
+/// Starts a daemon that must not start: its disk is full.
+fn assert_full(dir: &Path) {
     let mut command = Command::new(binary());
-    command.args(["agent", "--bind", "127.0.0.1:0", "--name", "x", "--data-dir", data, "--socket", &socket]);
-    let output = command.env("PHALANX_KEY", KEY).output().unwrap();
-    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    command.args(["agent", "--bind", "127.0.0.1:0", "--name", "x", "--data-dir"]).arg(dir);
+    let output = command.arg("--socket").arg(dir.join("x.sock")).env("PHALANX_KEY", KEY).output().unwrap();
+    let said = String::from_utf8_lossy(&output.stderr);
     assert_eq!(output.status.code(), Some(1), "{said}");
-    said
+    assert!(said.contains("the disk is full: make room and start again"), "{said}");
 }
 
 /// A disk that is full stops no daemon that runs: it says so once, keeps what it has, and writes again when there is room.
 #[test]
 fn a_full_disk_stops_no_daemon_that_runs() {
-    let Some(disk) = Disk::new() else { return };
-    let kept = |name: &str| std::fs::read_to_string(Path::new(disk.path()).join(name)).unwrap_or_default();
     let mut cluster = Cluster::start(2);
-    let poor = cluster.add(&["--data-dir", disk.path()]);
+    let poor = cluster.place();
+    if !cluster.put_on_small_disk(poor) {
+        return;
+    }
+    cluster.run(poor, &[]);
     cluster.wait_for_one_view();
-    cluster.node(poor).wait_until("its friends are written down", |_| kept("members").lines().count() >= 2);
-    let before = (kept("identity"), kept("members"));
-    disk.fill();
+    cluster.node(poor).wait_until("who is there is kept", |node| node.disk().read("members").lines().count() >= 2);
+    let kept = |cluster: &Cluster| ["identity", "members"].map(|name| cluster.node(poor).disk().read(name));
+    let before = kept(&cluster);
+    cluster.node(poor).disk().fill();
     // Each who comes or goes is a reason to write.
     let fourth = cluster.add(&[]);
     cluster.wait_for_one_view();
@@ -47,10 +49,10 @@ fn a_full_disk_stops_no_daemon_that_runs() {
     cluster.wait_for_one_view();
     cluster.run(fourth, &[]);
     cluster.wait_for_one_view();
-    assert_eq!((kept("identity"), kept("members")), before, "what was kept stays");
-    disk.free();
+    assert_eq!(kept(&cluster), before, "what was kept stays");
+    cluster.node(poor).disk().free();
     let newcomer = cluster.node(fourth).status().me.addr.to_string();
-    cluster.node(poor).wait_until("it is written down", |_| kept("members").contains(&newcomer));
+    cluster.node(poor).wait_until("it is kept", |node| node.disk().read("members").contains(&newcomer));
     cluster.node(poor).wait_until("it says so", |node| node.log().contains("takes what we write again"));
     assert_eq!(said(&cluster.node(poor).log()), 1, "once");
 }
@@ -58,23 +60,24 @@ fn a_full_disk_stops_no_daemon_that_runs() {
 /// A daemon does not start on a full disk, and says why. Nobody's identity is lost, and nobody comes back in an old life.
 #[test]
 fn nobody_starts_on_a_full_disk() {
-    let Some(disk) = Disk::new() else { return };
-    let file = |name: &str| Path::new(disk.path()).join(name);
-    disk.fill();
-    let said = refused(disk.path());
-    assert!(said.contains("the disk is full: make room and start again"), "{said}");
-    assert!(!file("identity").exists() && !file("keys").exists(), "nothing is half there");
-    disk.free();
     let mut cluster = Cluster::start(2);
-    let poor = cluster.add(&["--data-dir", disk.path()]);
+    let poor = cluster.place();
+    if !cluster.put_on_small_disk(poor) {
+        return;
+    }
+    let dir = cluster.node(poor).dir().to_owned();
+    cluster.node(poor).disk().fill();
+    assert_full(&dir);
+    assert!(!dir.join("identity").exists() && !dir.join("keys").exists(), "nothing is half there");
+    cluster.node(poor).disk().free();
+    cluster.run(poor, &[]);
     cluster.wait_for_one_view();
     let before = cluster.node(0).sees("n2").unwrap();
     cluster.kill(poor);
-    disk.fill();
-    let said = refused(disk.path());
-    assert!(said.contains("the disk is full: make room and start again"), "{said}");
-    disk.free();
-    cluster.run(poor, &["--data-dir", disk.path()]);
+    cluster.node(poor).disk().fill();
+    assert_full(&dir);
+    cluster.node(poor).disk().free();
+    cluster.run(poor, &[]);
     cluster.wait_for_one_view();
     let after = cluster.node(0).sees("n2").unwrap();
     assert_eq!(after.id, before.id, "it is who it was");

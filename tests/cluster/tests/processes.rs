@@ -48,7 +48,7 @@ fn a_terminated_daemon_leaves_in_good_order() {
         }
     }
     assert_eq!(seen, [("n1".to_owned(), State::Left)]);
-    assert!(!cluster.node(1).dir().join("sock").exists(), "it leaves no socket behind");
+    assert!(!cluster.node(1).dir().join("phalanx.sock").exists(), "it leaves no socket behind");
 }
 
 /// Nobody gets in without the key, and nobody inside is disturbed.

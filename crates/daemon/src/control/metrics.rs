@@ -118,7 +118,7 @@ mod tests {
     #[test]
     fn each_figure_is_explained() {
         let source = include_str!("metrics.rs");
-        let names: Vec<&str> = source
+        let names: std::collections::BTreeSet<&str> = source
             .lines()
             .filter_map(|l| l.trim().strip_prefix("(\"")?.split_once('"').map(|(name, _)| name))
             .filter(|name| name.bytes().all(|b| b.is_ascii_lowercase() || b == b'_'))

@@ -155,8 +155,11 @@ pub(super) async fn metrics(State(office): State<Office>) -> Result<impl IntoRes
     Ok(([(header::CONTENT_TYPE, "application/openmetrics-text; version=1.0.0; charset=utf-8")], figures.text()))
 }
 
+/// Joins a part of an answer to those before it; true when more follow.
+type Join<T> = fn(Option<T>, &str) -> Option<(T, bool)>;
+
 /// The first whole answer of several who were asked.
-async fn first<T>(asked: Vec<mpsc::Receiver<Answer>>, join: fn(Option<T>, &str) -> Option<(T, bool)>) -> Option<T> {
+async fn first<T>(asked: Vec<mpsc::Receiver<Answer>>, join: Join<T>) -> Option<T> {
     let whole = asked.into_iter().map(|mut answers| {
         Box::pin(async move {
             let mut sofar = None;
@@ -174,7 +177,6 @@ async fn first<T>(asked: Vec<mpsc::Receiver<Answer>>, join: fn(Option<T>, &str) 
     select_ok(whole).await.ok().map(|(found, _)| found)
 }
 
-/// Joins a part of a census to those before it; true when more follow.
 fn census_part(sofar: Option<Census>, text: &str) -> Option<(Census, bool)> {
     let part: Census = serde_json::from_str(text).ok()?;
     let more = part.more;
