@@ -198,3 +198,87 @@ fn feed(words: &[&str], text: &str) {
     let said = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{words:?}: {said}\n{text}");
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use nix::sched::{CloneFlags, setns};
+    use std::net::UdpSocket;
+    use std::time::Duration;
+
+    const PORT: u16 = 9;
+    const MANY: usize = 500;
+
+    /// A socket on a host; it stays there, whoever uses it.
+    fn socket(network: &Network, host: usize) -> UdpSocket {
+        let (name, addr) = (network.namespace(host), network.addr(host));
+        let made = std::thread::spawn(move || {
+            let namespace = std::fs::File::open(Path::new("/run/netns").join(name)).unwrap();
+            setns(namespace, CloneFlags::CLONE_NEWNET).unwrap();
+            UdpSocket::bind((addr, PORT)).unwrap()
+        });
+        let socket = made.join().unwrap();
+        socket.set_read_timeout(Some(Duration::from_millis(200))).unwrap();
+        socket
+    }
+
+    /// How many of `n` datagrams arrive.
+    fn arrive(network: &Network, sockets: &[UdpSocket], (from, to): (usize, usize), n: usize) -> usize {
+        let mut arrived = 0;
+        for _ in 0..n / 10 {
+            for _ in 0..10 {
+                sockets[from].send_to(b"x", (network.addr(to), PORT)).unwrap();
+            }
+            sockets[to].set_nonblocking(false).unwrap();
+            while arrived < n && sockets[to].recv(&mut [0; 8]).is_ok() {
+                arrived += 1;
+                sockets[to].set_nonblocking(true).unwrap();
+            }
+        }
+        std::thread::sleep(Duration::from_millis(20));
+        arrived + std::iter::from_fn(|| sockets[to].recv(&mut [0; 8]).ok()).count()
+    }
+
+    /// What the stories build upon: a fault does what it says, and nothing else.
+    #[test]
+    fn the_switch_drops_what_it_was_told_to() {
+        let Some(mut network) = Network::new(3) else { return };
+        let sockets: Vec<UdpSocket> = (0..3).map(|host| socket(&network, host)).collect();
+        let pairs = [(0, 1), (1, 0), (0, 2), (2, 0), (1, 2), (2, 1)];
+        let open = |network: &Network| -> Vec<(usize, usize)> {
+            pairs.into_iter().filter(|&pair| arrive(network, &sockets, pair, 10) > 0).collect()
+        };
+        assert_eq!(open(&network), pairs);
+        network.cut_one_way(&[0], &[1]);
+        assert_eq!(open(&network), pairs[1..]);
+        network.heal();
+        network.cut(&[0, 1], &[2]);
+        assert_eq!(open(&network), pairs[..2]);
+        network.heal();
+        network.blackhole(&[1]);
+        assert_eq!(open(&network), pairs[2..4]);
+        network.heal();
+        network.lose(40);
+        let arrived = arrive(&network, &sockets, (0, 1), MANY);
+        assert!((MANY / 2..MANY * 7 / 10).contains(&arrived), "{arrived} of {MANY}");
+        network.heal();
+        assert_eq!(arrive(&network, &sockets, (0, 1), MANY), MANY);
+    }
+
+    /// Nothing is left of a network, nor of one whose test was killed.
+    #[test]
+    fn nothing_is_left_behind() {
+        let Some(network) = Network::new(1) else { return };
+        let exists = |name: &str| Path::new("/run/netns").join(name).exists();
+        let (host, switch) = (network.namespace(0), network.switch());
+        assert!(exists(&host) && exists(&switch));
+        drop(network);
+        assert!(!exists(&host) && !exists(&switch));
+        // No process has this number: it is above all that there can be.
+        let orphan = format!("{PREFIX}4294967295-0-h0");
+        run(&["ip", "netns", "add", &orphan]);
+        assert!(exists(&orphan));
+        sweep();
+        assert!(!exists(&orphan));
+    }
+}
