@@ -35,6 +35,8 @@ const CHALLENGES: u32 = 256;
 /// Hellos to one that called and has proved nothing, and how long it is kept: a forged source address must not be
 /// flooded, nor fill our table.
 const CALLER_HELLOS: u32 = 2;
+/// Hellos under one key before the next one has its turn; whoever is only asked once is asked under the sealing one.
+const KEY_HELLOS: u32 = 2;
 const CALLER_PATIENCE: Duration = Duration::from_secs(1);
 
 /// How much work strangers may cause: two buckets that fill with time.
@@ -321,8 +323,10 @@ impl Link {
             holds: peer.session.as_ref().map_or(0, |s| s.nonces.0 ^ s.nonces.1),
             group_floor: self.group_counter,
         };
-        // Who was down when the sealing key came must be able to read this.
-        let key = other.map_or(self.hello.0, |s| s.sealer().0);
+        // Who was down when the sealing key came must be able to read this. Who does not answer may have a sealing key of its
+        // own, as when both halves of a partition changed theirs: all keys have their turn.
+        let turn = peer.attempt.as_ref().map_or(0, |a| a.tries.saturating_sub(1) / KEY_HELLOS) as usize;
+        let key = other.map_or_else(|| self.ring.by_turns(turn), |s| s.sealer().0);
         let lagging = if key == self.hello.0 { None } else { self.ring.hello(key, &self.boot) };
         let (key, cipher) = lagging.as_ref().map_or((self.hello.0, &self.hello.1), |cipher| (key, cipher));
         let addr = peer.addr;

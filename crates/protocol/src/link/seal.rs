@@ -84,6 +84,11 @@ impl KeyRing {
         self.keys.iter().map(|k| k.0)
     }
 
+    /// The id of a key, the sealing one first, each once before the first comes again.
+    pub(crate) fn by_turns(&self, turn: usize) -> u8 {
+        self.keys[turn % self.keys.len()].0
+    }
+
     /// Adds a key that opens but does not seal yet.
     ///
     /// # Errors

@@ -404,6 +404,28 @@ fn who_was_away_during_a_rotation_comes_back() {
     assert!(world.said.iter().flatten().all(|s| !matches!(s, Said::Down(..))), "one session throughout");
 }
 
+/// Two halves of a partition changed their keys, each for itself: they meet under the key that both still have.
+#[test]
+fn who_seals_with_different_keys_meets_under_a_third() {
+    let ring = |key: u8| {
+        let mut ring = KeyRing::new(2, [key; 32]);
+        ring.add(1, [9; 32]).unwrap();
+        ring
+    };
+    let mut world = World::with_rings(&[ring(5), ring(6)]);
+    let (b, a) = (world.know(0, 1), world.know(1, 0));
+    world.reliable(0, b, b"from one half");
+    world.reliable(1, a, b"from the other");
+    world.run_until(world.now + Duration::from_secs(1));
+    assert!(world.said[0].contains(&Said::Message(b, b"from the other".to_vec())));
+    assert!(world.said[1].contains(&Said::Message(a, b"from one half".to_vec())));
+    // One of them takes the other's keys.
+    world.links[1].set_ring(Arc::new(ring(5)));
+    world.reliable(0, b, b"ours");
+    world.run_until(world.now + Duration::from_secs(1));
+    assert_eq!(world.said[1].last(), Some(&Said::Message(a, b"ours".to_vec())));
+}
+
 /// An unknown group member is challenged once, and then heard.
 #[test]
 fn a_group_is_heard_once_its_sender_has_proved_itself() {
