@@ -102,3 +102,50 @@ fn a_configuration_says_where_each_value_comes_from_and_what_is_wrong() {
     assert!(said(&wrong).contains("64 hexadecimal digits"), "{}", said(&wrong));
     std::fs::remove_dir_all(&place.0).unwrap();
 }
+
+/// Each command of the README, typed as it stands there.
+#[test]
+fn a_new_user_types_the_commands_of_the_readme() {
+    let place = Place::new("readme");
+    place.good(&["dev", "up", "4"]);
+    assert!(place.good(&["status", "--wait", "members=4"]).contains("members     4"));
+    assert!(place.good(&["tree"]).contains("└─ n4"));
+    place.good(&["attr", "set", "rack", "r7"]);
+    place.good(&["service", "register", "cache", "--port", "6379"]);
+    assert!(place.good(&["service", "find", "name == cache"]).contains("cache"));
+    place.good(&["event", "deploy", "v2"]);
+    assert!(place.good(&["events"]).contains("deploy from n1: v2"));
+    let query = place.run(&["query", "disk", "--timeout", "300"]);
+    assert_eq!((query.status.code(), said(&query).contains("4 members heard it, 0 answered")), (Some(2), true));
+    assert!(place.good(&["keys", "rotate"]).contains("key 2 seals now"));
+    assert!(place.good(&["keys", "ls"]).contains("4/4"));
+    assert!(place.good(&["fault", "inject", "kind=drop", "p=0.01"]).contains("kind = \"drop\""));
+    assert_eq!(place.run(&["doctor"]).status.code(), Some(2), "a fault is injected, and doctor says so");
+    place.good(&["fault", "heal"]);
+    assert_eq!(place.good(&["fault", "ls"]).lines().count(), 1);
+    assert_eq!(place.good(&["rtt", "n3", "-c", "2"]).lines().count(), 3);
+    assert!(place.good(&["rtt"]).contains("n2"));
+    assert!(place.good(&["doctor"]).lines().all(|l| l.starts_with("ok")));
+    assert!(place.good(&["census"]).contains("members      4"));
+    assert_eq!(place.run(&["members", "--state", "failed"]).status.code(), Some(2));
+    let nobody = place.run(&["force-leave", "nobody"]);
+    assert!(nobody.status.code() == Some(1) && said(&nobody).contains("there is no member `nobody`"));
+    assert_eq!(place.run(&["status", "--wait", "members=9", "--timeout", "0.2"]).status.code(), Some(124));
+    assert_eq!(place.run(&["status", "--wait", "nonsense"]).status.code(), Some(64));
+    place.good(&["dev", "down"]);
+    place.good(&["dev", "up", "4", "--zones", "2"]);
+    let zones = place.good(&["zones"]);
+    assert!(zones.contains("z1 *") && zones.contains("z2"), "{zones}");
+    assert!(place.good(&["tree"]).starts_with("cluster: 2 zones, 4 members, 2 supervisors"));
+    assert_eq!(place.good(&["dev", "down"]), "6 nodes ended\n");
+}
+
+#[test]
+fn the_manual_and_completions_are_made_from_the_commands() {
+    let place = Place::new("manual");
+    assert!(place.good(&["completions", "bash"]).contains("force-leave"));
+    let dir = place.0.join("man");
+    place.good(&["man", dir.to_str().unwrap()]);
+    assert!(dir.join("phalanx-keys-rotate.1").exists());
+    std::fs::remove_dir_all(&place.0).unwrap();
+}

@@ -154,3 +154,38 @@ fn daemons_meet_over_ipv6() {
     cluster.kill(2);
     cluster.wait_until_all_see(2);
 }
+
+/// systemd is told when the daemon serves, again and again that its loop runs, and when it stops.
+#[test]
+fn systemd_is_told_what_happens() {
+    let scratch = Scratch::new("systemd");
+    let path = scratch.0.join("notify");
+    let socket = std::os::unix::net::UnixDatagram::bind(&path).unwrap();
+    socket.set_read_timeout(Some(phalanx_cluster::PATIENCE)).unwrap();
+    let hear = |wanted: &str| {
+        let mut bytes = [0; 256];
+        loop {
+            let length = socket.recv(&mut bytes).unwrap_or_else(|e| panic!("{wanted}: {e}"));
+            if String::from_utf8_lossy(&bytes[..length]).contains(wanted) {
+                return;
+            }
+        }
+    };
+    let mut child = Command::new(binary())
+        .args(["agent", "--bind", "127.0.0.1:0", "--name", "x"])
+        .arg("--data-dir")
+        .arg(&scratch.0)
+        .arg("--socket")
+        .arg(scratch.0.join("sock"))
+        .env("NOTIFY_SOCKET", &path)
+        .stderr(std::process::Stdio::null())
+        .spawn()
+        .unwrap();
+    hear("READY=1");
+    hear("WATCHDOG=1");
+    hear("WATCHDOG=1");
+    let pid = nix::unistd::Pid::from_raw(child.id() as i32);
+    nix::sys::signal::kill(pid, nix::sys::signal::Signal::SIGTERM).unwrap();
+    hear("STOPPING=1");
+    assert_eq!(child.wait().unwrap().code(), Some(0));
+}

@@ -6,6 +6,7 @@
 mod fault;
 mod order;
 mod pair;
+mod rumour;
 mod script;
 mod wire;
 mod world;
@@ -13,13 +14,14 @@ mod world;
 pub use fault::fault_rules;
 pub use order::order_wire;
 pub use pair::{link_arrived, rcl_pair};
+pub use rumour::rumour_heard;
 pub use wire::{wire_mml, wire_outer, wire_rcl};
 
 /// Takes any bytes; panics when something is wrong.
 pub type Target = fn(&[u8]);
 
 /// All targets by name.
-pub const ALL: [(&str, Target); 7] = [
+pub const ALL: [(&str, Target); 8] = [
     ("wire_outer", wire_outer),
     ("wire_rcl", wire_rcl),
     ("wire_mml", wire_mml),
@@ -27,4 +29,5 @@ pub const ALL: [(&str, Target); 7] = [
     ("rcl_pair", rcl_pair),
     ("fault_rules", fault_rules),
     ("order_wire", order_wire),
+    ("rumour_heard", rumour_heard),
 ];

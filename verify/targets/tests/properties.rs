@@ -53,3 +53,8 @@ fn fault_rules() {
 fn order_wire() {
     try_out("order_wire", 5_000, 300);
 }
+
+#[test]
+fn rumour_heard() {
+    try_out("rumour_heard", 5_000, 600);
+}

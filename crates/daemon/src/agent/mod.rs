@@ -146,13 +146,15 @@ impl Agent {
         };
         let settings::Ground { driver, wires, store } = settings.ground()?;
         let scribe = store.map(Scribe::new).transpose().map_err(StartError::Thread)?;
+        let engine = driver.node().engine();
+        let incarnation = engine.version(engine.me()).map_or(0, |v| v.incarnation);
         let (sender, requests) = mpsc::channel();
         let remote = Remote { requests: sender, waker: driver.waker() };
         Ok(Self {
             driver,
             wires,
             scribe,
-            journal: Journal::of_now(),
+            journal: Journal::of(incarnation),
             requests,
             remote,
             gone: BTreeMap::new(),

@@ -35,9 +35,9 @@ const KEPT_MAX: usize = 64;
 const HOPS: u8 = 32;
 /// Rumours that are remembered, so that they are heard once; the oldest is forgotten.
 const SEEN_MAX: usize = 4096;
-/// Questions that are under way; the oldest is forgotten, and its late replies are dropped.
+/// Questions that are under way; the oldest is over before its time, one of others first.
 const ASKED_MAX: usize = 256;
-/// Pings that wait for an answer; the oldest is forgotten.
+/// Pings that wait for an answer; the oldest is given up.
 const PINGS_MAX: usize = 64;
 /// Replies that are passed on for one question.
 const REPLIES_MAX: u32 = 65_536;
@@ -307,7 +307,8 @@ impl Rumours {
         }
         let id = self.begin(words)?;
         let until = now + patience;
-        self.note_question(Question { id, way: [self.addr; 2], until, ours: true, answered: false, replies: 0 });
+        let question = Question { id, way: [self.addr; 2], until, ours: true, answered: false, replies: 0 };
+        self.note_question(question, out);
         let name = self.name.clone();
         let letter = Letter { from: name.as_str(), asker: self.addr, ..self.letter(Kind::Ask, id, hops) };
         let letter = Letter { amount: patience.as_millis() as u32, name: words.name, ..letter };
@@ -355,8 +356,10 @@ impl Rumours {
     /// Asks a member for a sign of life; says by which number it will be answered.
     pub fn ping(&mut self, now: Instant, to: Addr, out: &mut impl Out) -> u32 {
         self.last += 1;
-        if self.pings.len() >= PINGS_MAX {
-            self.pings.pop_front();
+        if self.pings.len() >= PINGS_MAX
+            && let Some((number, _)) = self.pings.pop_front()
+        {
+            out.push(Output::Ponged { number, took: None });
         }
         self.pings.push_back((self.last, now));
         let id = Id { boot: self.boot, number: self.last };
@@ -405,9 +408,12 @@ impl Rumours {
         true
     }
 
-    fn note_question(&mut self, question: Question) {
+    fn note_question(&mut self, question: Question, out: &mut impl Out) {
         if self.questions.len() >= ASKED_MAX {
-            self.questions.pop_front();
+            let oldest = self.questions.iter().position(|q| !q.ours).unwrap_or(0);
+            if let Some(ours) = self.questions.remove(oldest).filter(|q| q.ours) {
+                out.push(Output::Over { id: ours.id });
+            }
         }
         self.questions.push_back(question);
     }
@@ -464,7 +470,7 @@ impl Rumours {
         let patience = Duration::from_millis(letter.amount.into()).min(PATIENCE_MAX);
         let question =
             Question { id, way: [from, letter.asker], until: now + patience, ours: false, answered: false, replies: 0 };
-        self.note_question(question);
+        self.note_question(question, out);
         self.pass_on(now, letter, now + patience, from, neighbours, out);
         if self.is_meant(letter.only) {
             let name = self.name.clone();

@@ -281,6 +281,10 @@ fn what_is_too_long_is_refused_and_tables_stay_bounded() {
         world.call(0, |r, now, n, out| r.ask(now, words("a", b""), Duration::from_secs(1), n, out)).unwrap();
         world.call(0, |r, now, _, out| r.ping(now, addr(1), out));
     }
+    let over = world.said[0].iter().filter(|s| **s == Said::Over).count();
+    let given_up = world.said[0].iter().filter(|s| **s == Said::Ponged(None)).count();
+    let asked = SEEN_MAX + ASKED_MAX;
+    assert_eq!((over, given_up), (asked - ASKED_MAX, asked - PINGS_MAX), "whoever waits is told");
     let r = &world.members[0];
     assert_eq!(
         (r.seen.len(), r.order.len(), r.questions.len(), r.pings.len()),
