@@ -5,7 +5,6 @@ mod plan;
 
 use log::Log;
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
-use nix::sys::signal::{SigSet, Signal};
 use phalanx_daemon::agent::handlers::Handlers;
 use phalanx_daemon::agent::{Agent, Remote};
 use phalanx_daemon::config::Layers;
@@ -17,7 +16,7 @@ use sd_notify::NotifyState;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::mpsc;
 use std::time::Duration;
 
 /// The configuration file that is read when none is named and it is there.
@@ -186,7 +185,6 @@ pub(crate) fn config(args: &ConfigArgs) -> Result<ExitCode, String> {
 pub(crate) fn run(args: Args) -> Result<ExitCode, String> {
     let layers = args.options.layers()?;
     let log = Log::start(layers.text("log").unwrap_or_default(), layers.text("log_format").unwrap_or_default());
-    let signals = block_signals()?;
     look_at_descriptors();
     let Plan { settings, fresh, seeds, missing, http, socket, live } = plan::plan(&layers)?;
     let key = hex(&settings.keys[0].key);
@@ -203,18 +201,22 @@ pub(crate) fn run(args: Args) -> Result<ExitCode, String> {
         tracing::info!(addr = %http, "serving HTTP");
     }
     if fresh {
+        let cluster = layers.text("cluster").map_or_else(String::new, |name| format!(" --cluster {name}"));
+        // A journal keeps for ever what it is told.
+        let key = if std::env::var_os("JOURNAL_STREAM").is_some() { "(see the file `keys` in data_dir)" } else { &key };
         eprintln!("phalanx: a new cluster. Others join it with:");
-        eprintln!("  PHALANX_KEY={key} phalanx agent --join {addr}");
+        eprintln!("  PHALANX_KEY={key} phalanx agent --join {addr}{cluster}");
     }
     for (seed, why) in &missing {
         tracing::warn!(seed, "{why} (tried again every {} s)", LOOK_UP.as_secs());
     }
     let (remote, handlers) = (agent.remote(), Handlers::default());
-    let running =
-        Running { options: args.options, layers, log, seeds: Arc::new(RwLock::new(seeds)), handlers, live, remote };
-    running.begin(&mut agent)?;
+    let (tell_seeds, told_seeds) = mpsc::channel();
+    let running = Running { options: args.options, layers, log, seeds: tell_seeds, handlers, live, remote };
+    running.begin(&mut agent, seeds, told_seeds)?;
     notify(&[NotifyState::Ready]);
-    start_thread("signals", move || running.obey(&signals))?;
+    let signals = Signals::take()?;
+    start_thread("signals", move || running.obey(signals))?;
     let verdict =
         agent.run(|_| notify(&[NotifyState::Watchdog])).map_err(|code| format!("the network failed: {code}"))?;
     drop(control);
@@ -226,7 +228,7 @@ struct Running {
     options: Options,
     layers: Layers,
     log: Log,
-    seeds: Arc<RwLock<Seeds>>,
+    seeds: mpsc::Sender<Seeds>,
     handlers: Handlers,
     live: Live,
     remote: Remote,
@@ -234,7 +236,7 @@ struct Running {
 
 impl Running {
     /// Everything that runs beside the loop begins.
-    fn begin(&self, agent: &mut Agent) -> Result<(), String> {
+    fn begin(&self, agent: &mut Agent, seeds: Seeds, told: mpsc::Receiver<Seeds>) -> Result<(), String> {
         for (key, value) in &self.live.attributes {
             let set = agent.set_attribute(key, Some(value));
             set.map_err(|e| self.layers.wrong("attributes", e).to_string())?;
@@ -242,8 +244,8 @@ impl Running {
         self.handlers.set(self.live.handlers.clone());
         let started = self.handlers.start(agent.journal(), self.remote.clone());
         started.map_err(|e| format!("cannot start a thread: {e}"))?;
-        let (seeds, remote) = (Arc::clone(&self.seeds), self.remote.clone());
-        start_thread("seeds", move || look_up(&seeds, &remote))?;
+        let remote = self.remote.clone();
+        start_thread("seeds", move || look_up(seeds, &told, &remote))?;
         if self.layers.flag("load") {
             let remote = self.remote.clone();
             start_thread("load", move || tell_load(&remote))?;
@@ -252,18 +254,21 @@ impl Running {
     }
 
     /// Does what signals say, for ever.
-    fn obey(mut self, signals: &SigSet) {
-        while let Ok(signal) = signals.wait() {
-            if signal == Signal::SIGHUP {
-                match self.reload() {
-                    Ok(()) => tracing::info!("the configuration was read again"),
-                    Err(why) => tracing::error!("the configuration stays as it was: {why}"),
+    fn obey(mut self, mut signals: Signals) {
+        loop {
+            match signals.next() {
+                Word::Reload => {
+                    match self.reload() {
+                        Ok(()) => tracing::info!("the configuration was read again"),
+                        Err(why) => tracing::error!("the configuration stays as it was: {why}"),
+                    }
+                    notify(&[NotifyState::Ready]);
                 }
-                notify(&[NotifyState::Ready]);
-            } else {
-                tracing::info!("{signal}: leaving the cluster");
-                notify(&[NotifyState::Stopping]);
-                self.remote.tell(|agent| agent.leave(0));
+                Word::End => {
+                    tracing::info!("told to end: leaving the cluster");
+                    notify(&[NotifyState::Stopping]);
+                    self.remote.tell(|agent| agent.leave(0));
+                }
             }
         }
     }
@@ -290,9 +295,8 @@ impl Running {
                 }
             }
         });
-        let (found, _) = seeds.resolve();
-        self.remote.tell(move |agent| agent.seek(&found));
-        *self.seeds.write().unwrap_or_else(PoisonError::into_inner) = seeds;
+        // Names are looked up where that may take its time. The thread ends only with us.
+        let _ = self.seeds.send(seeds);
         (self.layers, self.live) = (layers, live);
         Ok(())
     }
@@ -325,10 +329,13 @@ fn start_thread(name: &str, work: impl FnOnce() + Send + 'static) -> Result<(), 
 }
 
 /// Names may mean other addresses by now, and seeds that could not be found may be there: the node hears of new ones.
-fn look_up(seeds: &RwLock<Seeds>, remote: &Remote) {
+fn look_up(mut seeds: Seeds, told: &mpsc::Receiver<Seeds>, remote: &Remote) {
     loop {
-        std::thread::sleep(LOOK_UP);
-        let seeds = seeds.read().unwrap_or_else(PoisonError::into_inner).clone();
+        match told.recv_timeout(LOOK_UP) {
+            Ok(others) => seeds = others,
+            Err(mpsc::RecvTimeoutError::Timeout) => {}
+            Err(mpsc::RecvTimeoutError::Disconnected) => return,
+        }
         if !seeds.is_empty() {
             let (found, _) = seeds.resolve();
             remote.tell(move |agent| agent.seek(&found));
@@ -349,12 +356,42 @@ fn tell_load(remote: &Remote) {
     }
 }
 
-/// Signals are taken by one thread, so all others must not get them.
-fn block_signals() -> Result<SigSet, String> {
-    let mut signals = SigSet::empty();
-    for signal in [Signal::SIGTERM, Signal::SIGINT, Signal::SIGHUP] {
-        signals.add(signal);
+/// What a signal says.
+enum Word {
+    Reload,
+    End,
+}
+
+/// Signals are taken by handlers and not by a mask: scripts that the daemon starts would inherit that.
+struct Signals {
+    runtime: tokio::runtime::Runtime,
+    terminate: tokio::signal::unix::Signal,
+    interrupt: tokio::signal::unix::Signal,
+    hangup: tokio::signal::unix::Signal,
+}
+
+impl Signals {
+    fn take() -> Result<Self, String> {
+        use tokio::signal::unix::{SignalKind, signal};
+        let fail = |e: std::io::Error| format!("cannot take signals: {e}");
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_io().build().map_err(fail)?;
+        let entered = runtime.enter();
+        let (terminate, interrupt) = (signal(SignalKind::terminate()), signal(SignalKind::interrupt()));
+        let hangup = signal(SignalKind::hangup());
+        drop(entered);
+        let (terminate, interrupt) = (terminate.map_err(fail)?, interrupt.map_err(fail)?);
+        Ok(Self { runtime, terminate, interrupt, hangup: hangup.map_err(fail)? })
     }
-    signals.thread_block().map_err(|e| format!("cannot take signals: {e}"))?;
-    Ok(signals)
+
+    /// Waits for the next.
+    fn next(&mut self) -> Word {
+        let Self { runtime, terminate, interrupt, hangup } = self;
+        runtime.block_on(async {
+            tokio::select! {
+                _ = terminate.recv() => Word::End,
+                _ = interrupt.recv() => Word::End,
+                _ = hangup.recv() => Word::Reload,
+            }
+        })
+    }
 }

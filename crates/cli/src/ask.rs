@@ -37,8 +37,8 @@ pub(crate) enum Output {
 pub(crate) struct Members {
     #[command(flatten)]
     common: Common,
-    /// Only those in this state: alive, failed, left or moved
-    #[arg(long)]
+    /// Only those in this state
+    #[arg(long, value_parser = ["alive", "failed", "left", "moved"])]
     state: Option<String>,
     /// Only these
     names: Vec<String>,
@@ -114,9 +114,13 @@ pub(crate) fn told<T>(result: Result<T, Error>, tell: impl FnOnce(T)) -> ExitCod
 
 /// JSON on one line, or nothing when nobody reads.
 pub(crate) fn print_json(value: &impl serde::Serialize) {
+    write_json(value);
+}
+
+/// JSON on one line. False when nobody reads any more, which is no error.
+pub(crate) fn write_json(value: &impl serde::Serialize) -> bool {
     let mut out = std::io::stdout().lock();
-    let _ = serde_json::to_writer(&mut out, value);
-    let _ = writeln!(out);
+    serde_json::to_writer(&mut out, value).is_ok() && writeln!(out).is_ok()
 }
 
 pub(crate) fn members(args: &Members) -> ExitCode {
@@ -215,29 +219,30 @@ fn print_status(status: &Status) {
 
 pub(crate) fn events(args: &Events) -> ExitCode {
     let client = args.common.client();
+    // False when nobody reads any more.
     let print = |event: &Event| match args.common.output {
-        Output::Json => print_json(event),
+        Output::Json => write_json(event),
         Output::Table => print_event(event),
     };
     let recent = match client.recent(args.after) {
         Ok(recent) => recent,
         Err(e) => return failed(&e),
     };
-    recent.iter().for_each(print);
-    if !args.follow {
+    if !recent.iter().all(print) || !args.follow {
         return ExitCode::SUCCESS;
     }
     let last = recent.last().map(|e| e.id).or(args.after);
     for event in client.events(last) {
         match event {
-            Ok(event) => print(&event),
+            Ok(event) if print(&event) => {}
+            Ok(_) => break,
             Err(e) => return failed(&e),
         }
     }
     ExitCode::SUCCESS
 }
 
-fn print_event(event: &Event) {
+fn print_event(event: &Event) -> bool {
     let (seconds, millis) = (event.at_ms / 1000, event.at_ms % 1000);
     let what = match &event.what {
         What::Joined { member } => {
@@ -255,8 +260,7 @@ fn print_event(event: &Event) {
         other => format!("{other:?}"),
     };
     let mut out = std::io::stdout().lock();
-    // Nobody reads any more: that is no error.
-    let _ = writeln!(out, "{seconds}.{millis:03} {:>6}  {what}", event.id);
+    writeln!(out, "{seconds}.{millis:03} {:>6}  {what}", event.id).is_ok()
 }
 
 pub(crate) fn leave(args: &Leave) -> ExitCode {

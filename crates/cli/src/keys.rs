@@ -69,13 +69,13 @@ fn list(client: &Client, output: Output) -> Result<ExitCode, Error> {
     let (own, all) = (client.keys()?, client.all_keys()?);
     if output == Output::Json {
         print_json(&all);
-        return Ok(ExitCode::SUCCESS);
+        return Ok(if others(&all, &own).is_empty() { ExitCode::SUCCESS } else { crate::EXIT_NOTHING.into() });
     }
     let seals = |k: &KeyInfo| if k.seals { "seals" } else { "opens" }.to_owned();
     let have = |k: &KeyInfo| all.values().filter(|r| r.keys.iter().any(|o| o.fingerprint == k.fingerprint)).count();
     let row = |k: &KeyInfo| [k.id.to_string(), k.fingerprint.clone(), seals(k), format!("{}/{}", have(k), all.len())];
     print_table(["KEY", "FINGERPRINT", "USE", "MEMBERS"], own.keys.iter().map(row));
-    let lagging = lagging(&all, own.epoch);
+    let lagging = others(&all, &own);
     if lagging.is_empty() {
         return Ok(ExitCode::SUCCESS);
     }
@@ -85,22 +85,23 @@ fn list(client: &Client, output: Output) -> Result<ExitCode, Error> {
 
 fn change(client: &Client, change: &KeyChange) -> Result<ExitCode, Error> {
     let ring = client.change_keys(change)?;
-    Ok(if spread(client, ring.epoch)? { ExitCode::SUCCESS } else { crate::EXIT_TIMEOUT.into() })
+    Ok(spread(client, &ring)?.err().unwrap_or(ExitCode::SUCCESS))
 }
 
 fn rotate(client: &Client) -> Result<ExitCode, Error> {
     let added = client.change_keys(&KeyChange::Add { key: None })?;
     let Some(new) = added.keys.last().map(|k| k.id) else { return Ok(crate::EXIT_ERROR.into()) };
-    if !spread(client, added.epoch)? {
-        eprintln!("phalanx: key {new} was added and is not used yet: `phalanx keys use {new}` once all have it");
-        return Ok(crate::EXIT_TIMEOUT.into());
+    if let Err(code) = spread(client, &added)? {
+        eprintln!("phalanx: key {new} is not used yet: `phalanx keys use {new}` once all have it");
+        return Ok(code);
     }
     let old = added.keys.first().map_or(0, |k| k.id);
     let used = client.change_keys(&KeyChange::Use { id: new })?;
-    if !spread(client, used.epoch)? {
-        return Ok(crate::EXIT_TIMEOUT.into());
+    if let Err(code) = spread(client, &used)? {
+        return Ok(code);
     }
-    println!("key {new} seals now, at all members; key {old} still opens");
+    println!("key {new} seals now, at all members of this zone; key {old} still opens");
+    println!("who joins from now on needs the new key: it is in the file `keys` of each node's data_dir");
     let away: Vec<String> =
         client.members()?.into_iter().filter(|m| m.state == State::Failed).map(|m| m.name).collect();
     if !away.is_empty() {
@@ -110,25 +111,32 @@ fn rotate(client: &Client) -> Result<ExitCode, Error> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Waits until all members that are there have the keys of this epoch.
-fn spread(client: &Client, epoch: u64) -> Result<bool, Error> {
+/// Waits until all members that are there have these keys; says with which exit code to end when they do not.
+fn spread(client: &Client, wanted: &KeyRing) -> Result<Result<(), ExitCode>, Error> {
     let began = Instant::now();
     loop {
         let all = client.all_keys()?;
         let alive = client.members()?.iter().filter(|m| m.state == State::Alive).count();
-        let lagging = lagging(&all, epoch);
-        if lagging.is_empty() && all.len() >= alive {
-            return Ok(true);
+        let others = others(&all, wanted);
+        if others.is_empty() && all.len() >= alive {
+            return Ok(Ok(()));
+        }
+        if all.values().any(|ring| ring.epoch >= wanted.epoch && ring != wanted) {
+            eprintln!(
+                "phalanx: somebody else changed the keys at the same time: look at them (`phalanx keys ls`) and try again"
+            );
+            return Ok(Err(crate::EXIT_ERROR.into()));
         }
         if began.elapsed() > PATIENCE {
             let silent = alive.saturating_sub(all.len());
-            eprintln!("phalanx: not all have the keys: {silent} do not answer, old keys at {}", lagging.join(", "));
-            return Ok(false);
+            eprintln!("phalanx: not all have the keys: {silent} do not answer, old keys at {}", others.join(", "));
+            return Ok(Err(crate::EXIT_TIMEOUT.into()));
         }
         std::thread::sleep(LOOK);
     }
 }
 
-fn lagging(all: &BTreeMap<String, KeyRing>, epoch: u64) -> Vec<String> {
-    all.iter().filter(|(_, ring)| ring.epoch < epoch).map(|(name, _)| name.clone()).collect()
+/// Members whose keys are not these.
+fn others(all: &BTreeMap<String, KeyRing>, wanted: &KeyRing) -> Vec<String> {
+    all.iter().filter(|(_, ring)| *ring != wanted).map(|(name, _)| name.clone()).collect()
 }

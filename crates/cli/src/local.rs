@@ -148,6 +148,7 @@ impl Node {
             join: &join,
             key: Some(key),
             profile: Some("local"),
+            config: None,
         };
         let mut command = self.daemon().command(&start).map_err(fail)?;
         // It outlives the terminal, and an interrupt there is not meant for it.

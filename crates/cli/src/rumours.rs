@@ -1,6 +1,6 @@
 //! `event`, `query`, `rtt`, `force-leave`: what concerns all members.
 
-use crate::ask::{Common, Output, failed, print_json, print_table, told};
+use crate::ask::{Common, Output, failed, print_json, print_table, told, write_json};
 use phalanx_client::api::operate::RoundTrip;
 use phalanx_client::api::rumours::Question;
 use std::io::Write;
@@ -95,13 +95,16 @@ pub(crate) fn query(args: &QueryArgs) -> ExitCode {
             Ok(answer) => answer,
             Err(e) => return failed(&e),
         };
-        match (&answer.payload, args.common.output) {
-            (_, Output::Json) => print_json(&answer),
+        let read = match (&answer.payload, args.common.output) {
+            (_, Output::Json) => write_json(&answer),
             (Some(text), Output::Table) => {
-                // Nobody reads any more: that is no error.
-                let _ = writeln!(std::io::stdout().lock(), "{}: {}", answer.from, text.trim_end());
+                writeln!(std::io::stdout().lock(), "{}: {}", answer.from, text.trim_end()).is_ok()
             }
-            (None, Output::Table) => {}
+            (None, Output::Table) => true,
+        };
+        if !read {
+            // Nobody reads any more: that is no error.
+            return ExitCode::SUCCESS;
         }
         *(if answer.payload.is_some() { &mut answered } else { &mut heard }) += 1;
     }

@@ -104,7 +104,7 @@ fn branches(client: &Client) -> Result<(String, Vec<Branch>), Error> {
         me: m.me,
     };
     let mut branches = Vec::new();
-    let supervises = census.supervisors > 0 && census.zones.iter().all(|z| !z.mine);
+    let supervises = census.supervisors > 0 && members.iter().any(|m| m.me && m.zone.is_none());
     if supervises {
         branches.push(Branch {
             name: "supervisors".to_owned(),

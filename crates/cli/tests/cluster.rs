@@ -117,7 +117,7 @@ fn a_new_user_types_the_commands_of_the_readme() {
     assert!(place.good(&["events"]).contains("deploy from n1: v2"));
     let query = place.run(&["query", "disk", "--timeout", "300"]);
     assert_eq!((query.status.code(), said(&query).contains("4 members heard it, 0 answered")), (Some(2), true));
-    assert!(place.good(&["keys", "rotate"]).contains("key 2 seals now"));
+    assert!(place.good(&["keys", "rotate"]).contains("seals now, at all members"));
     assert!(place.good(&["keys", "ls"]).contains("4/4"));
     assert!(place.good(&["fault", "inject", "kind=drop", "p=0.01"]).contains("kind = \"drop\""));
     assert_eq!(place.run(&["doctor"]).status.code(), Some(2), "a fault is injected, and doctor says so");

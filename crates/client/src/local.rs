@@ -37,6 +37,8 @@ pub struct Start<'a> {
     pub key: Option<&'a str>,
     /// How it watches and speaks; the daemon's own choice unless set.
     pub profile: Option<&'a str>,
+    /// Its configuration file; without, none: that of the machine's own daemon is not meant for it.
+    pub config: Option<&'a str>,
 }
 
 impl Daemon {
@@ -79,7 +81,12 @@ impl Daemon {
                 command
             }
         };
-        command.args(["agent", "--name", start.name, "--bind", start.bind]);
+        // Nor is what the environment says to that one.
+        let variables =
+            std::env::vars_os().map(|v| v.0).filter(|name| name.as_encoded_bytes().starts_with(b"PHALANX_"));
+        variables.for_each(|name| _ = command.env_remove(name));
+        command.args(["agent", "--config", start.config.unwrap_or("/dev/null")]);
+        command.args(["--name", start.name, "--bind", start.bind]);
         command.args(start.profile.iter().flat_map(|profile| ["--profile", profile]));
         command.arg("--data-dir").arg(&self.dir).arg("--socket").arg(self.socket());
         command.args(start.join.iter().flat_map(|seed| ["--join", seed]));
@@ -123,6 +130,7 @@ mod tests {
             join: &join,
             key: Some("secret"),
             profile: None,
+            config: None,
         };
         let command = Daemon::at(dir.clone()).command(&start).unwrap();
         let arguments: Vec<_> = command.get_args().filter_map(OsStr::to_str).collect();

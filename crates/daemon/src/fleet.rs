@@ -250,7 +250,8 @@ impl Waves {
         if begun < boards.len() {
             let living = || boards[..begun].iter().filter(|b| !b.killed.load(Ordering::Relaxed));
             let all = living().count();
-            if living().all(|b| b.alive.load(Ordering::Relaxed) as usize == all) {
+            // Somebody of a later wave may have been called before its time, and is seen, too.
+            if living().all(|b| b.alive.load(Ordering::Relaxed) as usize >= all) {
                 let next = (begun * 2).min(boards.len());
                 // Another crew may have seen it first.
                 let _ = self.begun.compare_exchange(begun, next, Ordering::Relaxed, Ordering::Relaxed);
@@ -459,6 +460,16 @@ fn tell(changes: &mpsc::Sender<Change>, observer: usize, news: &[News]) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// One that is called before its wave does not hold up the others.
+    #[test]
+    fn a_wave_begins_though_somebody_came_early() {
+        let (waves, boards) = (Waves::new(2 * FIRST_WAVE), (0..2 * FIRST_WAVE).map(|_| Board::default()));
+        let boards: Vec<Board> = boards.collect();
+        boards[..FIRST_WAVE].iter().for_each(|b| b.alive.store(FIRST_WAVE as u32 + 1, Ordering::Relaxed));
+        waves.begun(&boards);
+        assert_eq!(waves.begun(&boards), 2 * FIRST_WAVE);
+    }
 
     fn wait_for(fleet: &Fleet, alive: usize) -> bool {
         let until = fleet.now() + Duration::from_secs(60);

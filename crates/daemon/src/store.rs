@@ -227,6 +227,13 @@ pub fn ring(keys: &[Key], cluster: &str) -> Option<KeyRing> {
     Some(ring)
 }
 
+/// The number of a key: it follows from the key, so that who is given the key alone names it as all others do.
+#[must_use]
+pub fn key_id(key: &[u8; 32]) -> u8 {
+    let ring = KeyRing::new(1, cluster_key(key, "phalanx key id"));
+    ring.prove(1, b"id").unwrap_or_default()[0].max(1)
+}
+
 /// What may be told of a key: equal keys have equal ones, and nothing follows from it.
 #[must_use]
 pub fn fingerprint(key: &[u8; 32]) -> String {

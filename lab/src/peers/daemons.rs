@@ -65,6 +65,7 @@ impl Daemons {
             join: &join,
             key: Some(KEY),
             profile: self.profile,
+            config: None,
         };
         let process = Process::new(daemon.command(&start)?.spawn()?);
         let reader = self.runtime.spawn(follow(member, Client::new(daemon.socket()), self.tell.clone()));

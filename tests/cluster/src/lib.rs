@@ -188,12 +188,13 @@ impl Cluster {
             join: &join,
             key: key.filter(|_| given("--key").is_none() && !node.dir.join("keys").exists()),
             profile: given("--profile").or(Some("local")),
+            config: given("--config"),
         };
         let mut command = node.daemon().command(&start).expect("a directory for the node");
         let mut rest = arguments.iter();
         while let Some(argument) = rest.next() {
             match *argument {
-                "--name" | "--bind" | "--profile" => _ = rest.next(),
+                "--name" | "--bind" | "--profile" | "--config" => _ = rest.next(),
                 other => _ = command.arg(other),
             }
         }

@@ -66,18 +66,28 @@ fn keys_are_rotated_with_a_node_down() {
     cluster.wait_until("n3 failed", |node| node.state_of("n3") == Some(State::Failed));
     let (code, said, error) = cluster.command(0, &["keys", "rotate"]);
     assert_eq!(code, Some(0), "{said}{error}");
-    assert!(said.contains("key 2 seals now") && said.contains("n3"), "{said}");
+    assert!(said.contains("seals now") && said.contains("n3"), "{said}");
+    let [new, old] = &cluster.node(0).client().keys().unwrap().keys[..] else { panic!("two keys") };
+    let old = old.id;
+    assert_ne!(new.id, old);
     cluster.run(3, &[]);
     cluster.wait_until_all_see(5);
     let epoch = cluster.node(0).client().keys().unwrap().epoch;
     cluster.wait_until("the new keys", |node| node.client().keys().unwrap().epoch == epoch);
-    let removed = cluster.node(1).client().change_keys(&KeyChange::Remove { id: 1 }).unwrap();
+    let removed = cluster.node(1).client().change_keys(&KeyChange::Remove { id: old }).unwrap();
     cluster.wait_until("one key", |node| node.client().keys().unwrap() == removed);
     // A newcomer with the key that is gone stays outside, and nobody is lost.
     let stranger = cluster.add(&["--key", KEY]);
     std::thread::sleep(Duration::from_secs(2));
     assert_eq!(cluster.node(stranger).status().alive, 1);
     (0..5).for_each(|n| assert_eq!(cluster.node(n).status().alive, 5));
+    // One with the new key, as it lies in the file of each node, gets in.
+    let kept = std::fs::read_to_string(cluster.node(0).dir().join("keys")).unwrap();
+    let new = kept.lines().nth(1).and_then(|l| l.split(' ').nth(1)).unwrap().to_owned();
+    let newcomer = cluster.add(&["--key", &new]);
+    (0..5).for_each(|n| cluster.node(n).wait_until("the newcomer", |node| node.status().alive == 6));
+    cluster.node(newcomer).client().leave().unwrap();
+    assert_eq!(cluster.wait_for_end(newcomer), Some(0));
     // Keys are kept: all restart with them.
     (0..5).for_each(|n| cluster.kill(n));
     (0..5).for_each(|n| cluster.run(n, &[]));
@@ -89,10 +99,11 @@ fn keys_are_rotated_with_a_node_down() {
 fn wrong_changes_of_keys_are_refused() {
     let cluster = Cluster::start(2);
     let before = cluster.node(0).client().keys().unwrap();
+    let (used, other) = (before.keys[0].id.to_string(), before.keys[0].id.wrapping_add(1).to_string());
     for (arguments, said) in [
-        (&["keys", "rm", "1"][..], "key 1 is in use"),
-        (&["keys", "rm", "9"], "no key 9"),
-        (&["keys", "use", "9"], "no key 9"),
+        (&["keys", "rm", &used][..], "is in use"),
+        (&["keys", "rm", &other], "there is no key"),
+        (&["keys", "use", &other], "there is no key"),
         (&["keys", "add", "--key-file", "/nonexistent"], "cannot read"),
     ] {
         let (code, _, error) = cluster.command(0, arguments);
@@ -120,7 +131,7 @@ fn who_will_not_come_back_is_forgotten_by_all() {
 fn a_taken_name_is_refused_or_changed() {
     let mut cluster = Cluster::start(3);
     let second = cluster.add(&["--name", "n1"]);
-    assert_eq!(cluster.wait_for_end(second), Some(1));
+    assert_eq!(cluster.wait_for_end(second), Some(78));
     assert!(cluster.node(second).log().contains("another member has this name"));
     cluster.wait_until_all_see(3);
     let third = cluster.add(&["--name", "n1", "--name-conflict", "rename"]);
@@ -159,6 +170,30 @@ fn zones_are_seen_from_everywhere() {
     assert!(tree.contains("n5 ✝ failed"), "{tree}");
     let (_, tree, _) = cluster.command(supervisor, &["tree"]);
     assert!(tree.contains("├─ supervisors\n") && tree.contains("red (2 members"), "{tree}");
+}
+
+/// Keys are the whole cluster's: they pass from one zone to supervisors and to other zones, and nobody is lost.
+#[test]
+fn keys_are_rotated_in_all_zones() {
+    let mut cluster = Cluster::empty();
+    (0..2).for_each(|_| _ = cluster.add(&["--role", "supervisor"]));
+    let place = cluster.node(0).status().me.addr.to_string();
+    for zone in ["red", "red", "blue", "blue"] {
+        cluster.add(&["--zone", zone, "--supervisor", &place]);
+    }
+    let members = |node: &Node| node.client().census().map_or(0, |c| c.members);
+    cluster.wait_until("the census", |node| members(node) == 4);
+    let (code, said, error) = cluster.command(2, &["keys", "rotate"]);
+    assert_eq!(code, Some(0), "{said}{error}");
+    let ring = cluster.node(2).client().keys().unwrap();
+    cluster.wait_until("the new keys", |node| node.client().keys().unwrap() == ring);
+    let old = ring.keys[1].id;
+    let removed = cluster.node(5).client().change_keys(&KeyChange::Remove { id: old }).unwrap();
+    cluster.wait_until("one key", |node| node.client().keys().unwrap() == removed);
+    std::thread::sleep(Duration::from_secs(1));
+    cluster.wait_until("the census still", |node| members(node) == 4);
+    let failed = |node: &Node| node.client().members().unwrap().iter().any(|m| m.state == State::Failed);
+    assert!(!cluster.running().any(failed), "nobody is lost");
 }
 
 /// FI-3: faults are injected into a running daemon, seen, and healed.

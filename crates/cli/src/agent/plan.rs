@@ -5,7 +5,7 @@ use phalanx_daemon::agent::{Conflict, Settings};
 use phalanx_daemon::config::Layers;
 use phalanx_daemon::control::access::Http;
 use phalanx_daemon::seeds::{Seeds, addresses};
-use phalanx_daemon::store::{Key, Store, unhex};
+use phalanx_daemon::store::{Key, Store, key_id, unhex};
 use phalanx_protocol::member::Name;
 use phalanx_protocol::rumour::keys::FIRST;
 use phalanx_protocol::zone::Config;
@@ -174,7 +174,16 @@ fn keys(layers: &Layers, store: &Store) -> Result<Keys, String> {
                 store.dir().display()
             ))
         }
-        (Some((keys, epoch)), _) => Ok(Keys { keys, epoch, fresh: false }),
+        (Some((keys, epoch)), given) => {
+            if let Some((setting, _)) = given.filter(|(_, given)| keys.iter().all(|k| k.key != *given)) {
+                tracing::warn!(
+                    "`{setting}` is not among the keys in {}, which were rotated and count; if this node finds nobody since it \
+                     was away for too long, move the file `keys` away and restart",
+                    store.dir().display()
+                );
+            }
+            Ok(Keys { keys, epoch, fresh: false })
+        }
         (None, given) => {
             let key = match given {
                 Some((_, key)) => key,
@@ -184,7 +193,7 @@ fn keys(layers: &Layers, store: &Store) -> Result<Keys, String> {
                     key
                 }
             };
-            let keys = vec![Key { id: 1, key }];
+            let keys = vec![Key { id: key_id(&key), key }];
             store.keep_keys(&keys, FIRST).map_err(|e| e.to_string())?;
             Ok(Keys { keys, epoch: FIRST, fresh: given.is_none() })
         }

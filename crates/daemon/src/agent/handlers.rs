@@ -20,13 +20,17 @@ use std::io;
 use std::process::Stdio;
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
-use tokio::io::AsyncWriteExt;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::process::Command;
 
 /// A script that runs longer is ended.
 const PATIENCE: Duration = Duration::from_secs(30);
 /// Events read at once.
 const BATCH: usize = 64;
+/// What a script may say; the rest is not read.
+const SAID_MAX: u64 = phalanx_wire::rumour::BODY_MAX as u64;
+/// After a script has ended, what it said is waited for.
+const REST: Duration = Duration::from_millis(100);
 
 /// A script, and when it is run.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -171,13 +175,16 @@ async fn run(handler: &Handler, event: &Event, remote: &Remote) {
     }
 }
 
-/// Runs the command; says whether it ended well, and what it said.
+/// Runs the command; says whether it ended well, and what it said when it answers a query.
 async fn output(handler: &Handler, event: &Event) -> io::Result<(bool, String)> {
+    let answers = matches!(event.what, What::Query { .. });
     let mut command = Command::new("/bin/sh");
-    command.arg("-c").arg(&handler.command).kill_on_drop(true);
+    // A group of its own: whatever it starts ends with it when it takes too long.
+    command.arg("-c").arg(&handler.command).process_group(0);
     command.env("PHALANX_EVENT", event.what.name()).env("PHALANX_EVENT_ID", event.id.to_string());
     // The cluster's key is nobody's business.
-    command.env_remove("PHALANX_KEY").stdin(Stdio::piped()).stdout(Stdio::piped());
+    command.env_remove("PHALANX_KEY").stdin(Stdio::piped());
+    command.stdout(if answers { Stdio::piped() } else { Stdio::null() });
     let input = match &event.what {
         What::Joined { member } | What::Left { member } => {
             command.env("PHALANX_MEMBER", &member.name).env("PHALANX_ADDR", member.addr.to_string());
@@ -191,16 +198,49 @@ async fn output(handler: &Handler, event: &Event) -> io::Result<(bool, String)> 
         _ => serde_json::to_string(event).unwrap_or_default(),
     };
     let mut child = command.spawn()?;
-    let stdin = child.stdin.take();
-    let feed = async {
+    let group = Group(child.id());
+    let (stdin, stdout) = (child.stdin.take(), child.stdout.take());
+    // A script need not read what it is told.
+    let feed = tokio::spawn(async move {
         if let Some(mut stdin) = stdin {
-            // A script need not read what it is told.
             let _ = stdin.write_all(input.as_bytes()).await;
         }
+    });
+    let mut said = Vec::new();
+    let status = {
+        let hear = async {
+            if let Some(stdout) = stdout {
+                let _ = stdout.take(SAID_MAX).read_to_end(&mut said).await;
+            }
+        };
+        tokio::pin!(hear);
+        tokio::select! {
+            biased;
+            // It has said all, or too much.
+            () = &mut hear => child.wait().await?,
+            status = child.wait() => {
+                // What it left in the pipe; what it started in the background may keep that open.
+                let _ = tokio::time::timeout(REST, &mut hear).await;
+                status?
+            }
+        }
     };
-    let ((), output) = tokio::join!(feed, child.wait_with_output());
-    let output = output?;
-    Ok((output.status.success(), String::from_utf8_lossy(&output.stdout).into_owned()))
+    feed.abort();
+    std::mem::forget(group);
+    Ok((status.success(), String::from_utf8_lossy(&said).into_owned()))
+}
+
+/// The processes of a script that takes too long, ended when this drops.
+struct Group(Option<u32>);
+
+impl Drop for Group {
+    fn drop(&mut self) {
+        if let Some(leader) = self.0 {
+            // All of them may have ended just now.
+            let _ =
+                nix::sys::signal::killpg(nix::unistd::Pid::from_raw(leader as i32), nix::sys::signal::Signal::SIGKILL);
+        }
+    }
 }
 
 #[cfg(test)]
@@ -249,17 +289,48 @@ mod tests {
         }
     }
 
+    fn told(command: &str, what: What) -> (bool, String) {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        let handler = Handler::parse(&format!("*={command}")).unwrap();
+        runtime.block_on(output(&handler, &Event { id: 7, at_ms: 1, what })).unwrap()
+    }
+
+    fn query() -> What {
+        What::Query { query: "q".into(), from: "n2".into(), name: "disk".into(), payload: "v2".into() }
+    }
+
     #[test]
     fn a_script_is_told_what_happened() {
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-        let told = |command: &str, what: What| {
-            let handler = Handler::parse(&format!("*={command}")).unwrap();
-            runtime.block_on(output(&handler, &Event { id: 7, at_ms: 1, what })).unwrap()
-        };
-        let said = told("echo $PHALANX_EVENT $PHALANX_EVENT_ID $PHALANX_NAME $PHALANX_FROM; cat", user("deploy"));
-        assert_eq!(said, (true, "user 7 deploy n2\nv2".to_owned()));
+        let said = told("echo $PHALANX_EVENT $PHALANX_EVENT_ID $PHALANX_NAME $PHALANX_FROM; cat", query());
+        assert_eq!(said, (true, "query 7 disk n2\nv2".to_owned()));
         let left = What::Left { member: member(State::Failed) };
-        assert_eq!(told("echo $PHALANX_MEMBER $PHALANX_STATE", left), (true, "n1 failed\n".to_owned()));
+        assert!(told("test $PHALANX_MEMBER.$PHALANX_STATE = n1.failed", left).0);
+        assert_eq!(told("test $(cat) = v2 && echo nobody reads this", user("deploy")), (true, String::new()));
         assert!(!told("exit 3", What::Gap).0);
+    }
+
+    /// What a script starts in the background does not hold up its answer, and one that never ends to speak is cut off.
+    #[test]
+    fn an_answer_does_not_wait_for_what_goes_on() {
+        let began = std::time::Instant::now();
+        assert_eq!(told("echo done; sleep 20 &", query()), (true, "done\n".to_owned()));
+        let (ended_well, said) = told("yes", query());
+        assert!(!ended_well && said.len() as u64 == SAID_MAX);
+        assert!(began.elapsed() < PATIENCE);
+    }
+
+    /// A script that takes too long ends with all that it started.
+    #[test]
+    fn a_script_ends_with_all_that_it_started() {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        let mark = std::env::temp_dir().join(format!("phalanx-handler-{}", std::process::id()));
+        let handler = Handler::parse(&format!("*=(sleep 1; touch {}) | cat", mark.display())).unwrap();
+        let event = Event { id: 1, at_ms: 1, what: What::Gap };
+        let ended = runtime.block_on(async {
+            tokio::time::timeout(Duration::from_millis(200), output(&handler, &event)).await.is_err()
+        });
+        assert!(ended);
+        std::thread::sleep(Duration::from_millis(1300));
+        assert!(!mark.exists(), "a child outlived its script");
     }
 }

@@ -19,7 +19,8 @@ const EACH_SECOND: u64 = 1000;
 /// What happened lately.
 #[derive(Clone, Debug)]
 pub struct Journal {
-    kept: Arc<Mutex<VecDeque<Event>>>,
+    /// By reference: whoever reads many must not keep the lock that the daemon's loop writes under.
+    kept: Arc<Mutex<VecDeque<Arc<Event>>>>,
     last: watch::Sender<u64>,
     before: u64,
 }
@@ -48,14 +49,14 @@ impl Journal {
     }
 
     /// Something happened. Says what it is called from now on.
-    pub fn add(&self, what: What) -> Event {
+    pub fn add(&self, what: What) -> Arc<Event> {
         let at_ms = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| d.as_millis() as u64);
         let mut kept = self.lock();
-        let event = Event { id: self.last() + 1, at_ms, what };
+        let event = Arc::new(Event { id: self.last() + 1, at_ms, what });
         if kept.len() >= KEPT {
             kept.pop_front();
         }
-        kept.push_back(event.clone());
+        kept.push_back(Arc::clone(&event));
         self.last.send_replace(event.id);
         event
     }
@@ -63,14 +64,14 @@ impl Journal {
     /// What followed event `after`, at most `most`. When some of it is forgotten, or `after` is of another run, a gap comes
     /// first.
     #[must_use]
-    pub fn since(&self, after: u64, most: usize) -> Vec<Event> {
+    pub fn since(&self, after: u64, most: usize) -> Vec<Arc<Event>> {
         let kept = self.lock();
         let last = kept.back().map_or(self.before, |e| e.id);
         let first = kept.front().map_or(last + 1, |e| e.id);
         let mut events = Vec::new();
         let from = if after + 1 < first || after > last {
             let at_ms = kept.front().map_or(0, |e| e.at_ms);
-            events.push(Event { id: first - 1, at_ms, what: What::Gap });
+            events.push(Arc::new(Event { id: first - 1, at_ms, what: What::Gap }));
             first
         } else {
             after + 1
@@ -98,7 +99,7 @@ impl Journal {
         *self.last.borrow()
     }
 
-    fn lock(&self) -> MutexGuard<'_, VecDeque<Event>> {
+    fn lock(&self) -> MutexGuard<'_, VecDeque<Arc<Event>>> {
         self.kept.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -111,7 +112,7 @@ mod tests {
         What::Attribute { name: "n".into(), key: n.to_string(), value: None }
     }
 
-    fn ids(events: &[Event]) -> Vec<u64> {
+    fn ids(events: &[Arc<Event>]) -> Vec<u64> {
         events.iter().map(|e| e.id).collect()
     }
 

@@ -31,6 +31,17 @@ pub enum KeyError {
     Overtaken,
 }
 
+/// A key whose number is free.
+fn draw(keys: &Keys) -> Result<[u8; 32], KeyError> {
+    loop {
+        let mut key = [0; 32];
+        getrandom::fill(&mut key).map_err(KeyError::Random)?;
+        if keys.keys.iter().all(|k| k.0 != store::key_id(&key)) {
+            return Ok(key);
+        }
+    }
+}
+
 impl Agent {
     /// The cluster's keys, as this node has them.
     #[must_use]
@@ -56,16 +67,12 @@ impl Agent {
             KeyChange::Add { key } => {
                 let key = match key {
                     Some(text) => unhex(text.trim()).ok_or(KeyError::Text)?,
-                    None => {
-                        let mut key = [0; 32];
-                        getrandom::fill(&mut key).map_err(KeyError::Random)?;
-                        key
-                    }
+                    None => draw(&keys)?,
                 };
                 if let Some((id, _)) = keys.keys.iter().find(|k| k.1 == key) {
                     return Err(KeyError::Known(*id));
                 }
-                keys.with(keys.free_id().ok_or(ChangeError::Full)?, key)?
+                keys.with(store::key_id(&key), key)?
             }
             KeyChange::Use { id } => keys.sealing(*id)?,
             KeyChange::Remove { id } => keys.without(*id)?,

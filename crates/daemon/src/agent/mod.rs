@@ -60,6 +60,8 @@ const GONE_MAX: usize = 1024;
 /// After an orderly leave the loop runs on until all is delivered, and at least so long, so that all have heard it before our wires break: otherwise somebody might take us for dead.
 const LINGER: Duration = Duration::from_millis(300);
 
+/// The exit code of a daemon whose name is taken (`EX_CONFIG`): to start it again would not help.
+const REFUSED: u8 = 78;
 /// Digits of the key in a name that was taken instead of another.
 const SUFFIX: usize = 6;
 
@@ -85,7 +87,7 @@ pub struct Agent {
     /// Questions and pings that are under way.
     waiting: rumours::Waiting,
     /// Questions of others about zones that wait for a guard.
-    inquiries: Vec<(phalanx_protocol::rumour::Id, Name)>,
+    inquiries: Vec<zones::Inquiry>,
     /// The cluster's name.
     cluster: String,
     /// Where supervisors are looked for.
@@ -339,7 +341,7 @@ impl Agent {
                     name,
                     "another member has this name: leaving; choose another --name, or set name_conflict to rename"
                 );
-                self.verdict = 1;
+                self.verdict = REFUSED;
                 self.leave(1);
             }
             Conflict::Rename => {

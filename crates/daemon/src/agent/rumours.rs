@@ -73,7 +73,7 @@ impl Default for Waiting {
 }
 
 impl Waiting {
-    fn take(&mut self, now: Instant) -> Result<(), RumourError> {
+    pub(super) fn take(&mut self, now: Instant) -> Result<(), RumourError> {
         let gained = now.since(self.filled_at).0 / EACH.0;
         if gained > 0 {
             self.room = (u64::from(self.room) + gained).min(BURST.into()) as u32;
@@ -128,6 +128,7 @@ impl Agent {
     /// # Errors
     /// When the node has left.
     pub fn ask_keys(&mut self, patience: Duration) -> Result<mpsc::Receiver<Answer>, RumourError> {
+        self.waiting.take(self.driver.now())?;
         self.ask_words(Words { name: KEYS, body: b"", only: "" }, patience, None)
     }
 
@@ -171,6 +172,7 @@ impl Agent {
     /// When there is no such member.
     pub fn ping(&mut self, name: &str) -> Result<oneshot::Receiver<Option<Duration>>, RumourError> {
         let to = self.addr_of(name).ok_or_else(|| RumourError::NoMember(name.to_owned()))?;
+        self.waiting.take(self.driver.now())?;
         let number = self.driver.act(|node, now, out| node.ping(now, to, out)).map_err(refused)?;
         let (tell, told) = oneshot::channel();
         self.waiting.pings.insert(number, tell);

@@ -5,7 +5,7 @@ use crate::store::hex;
 use phalanx_api::rumours::Answer;
 use phalanx_api::zones::{Census, Zone, ZoneMembers};
 use phalanx_api::{Member, State};
-use phalanx_core::{Addr, Duration};
+use phalanx_core::{Addr, Duration, Instant};
 use phalanx_protocol::member::{Card, Engine, Name, Version};
 use phalanx_protocol::node::Plane;
 use phalanx_protocol::rumour::{Id, Words};
@@ -23,6 +23,14 @@ const ZONES_PART: usize = 100;
 const MEMBERS_PART: usize = 32;
 /// Questions about zones that wait for a guard; more are not answered.
 const INQUIRIES_MAX: usize = 64;
+
+/// A question about a zone that waits for one of its guards.
+#[derive(Debug)]
+pub(super) struct Inquiry {
+    id: Id,
+    zone: Name,
+    until: Instant,
+}
 
 /// What is known here, or where to ask.
 pub enum Known<T> {
@@ -68,7 +76,8 @@ impl Agent {
             let members = engine.members().filter_map(|(slot, version)| words::member(engine, slot, version)).collect();
             return Known::Here(Some(ZoneMembers { name: name.as_str().to_owned(), members, more: false }));
         }
-        if let Some(members) = self.known_details(name) {
+        let guarded = self.driver.node().plane(Plane::Management).is_some_and(|m| m.is_guard_of(name));
+        if let Some(members) = self.known_details(name).filter(|_| guarded) {
             return Known::Here(Some(members));
         }
         let asked = self.ask_supervisors(DETAILS, name.as_str().as_bytes());
@@ -115,6 +124,10 @@ impl Agent {
             }
             None => self.supervisors.clone(),
         };
+        if self.waiting.take(self.driver.now()).is_err() {
+            // As if none answered.
+            return Vec::new();
+        }
         let words = Words { name, body, only: "" };
         supervisors.into_iter().filter_map(|to| self.ask_words(words, PATIENCE, Some(to)).ok()).collect()
     }
@@ -133,10 +146,11 @@ impl Agent {
     /// Somebody asks for the members of a zone. When we do not guard it, a guard is asked first.
     pub(super) fn say_zone(&mut self, id: Id, body: &[u8]) {
         let Some(zone) = std::str::from_utf8(body).ok().and_then(|text| Name::new(text).ok()) else { return };
-        if self.known_details(&zone).is_some() {
-            self.say_members(id, &zone);
-        } else if self.inquiries.len() < INQUIRIES_MAX {
-            self.inquiries.push((id, zone.clone()));
+        let now = self.driver.now();
+        self.inquiries.retain(|i| i.until > now);
+        if self.inquiries.len() < INQUIRIES_MAX {
+            // A guard answers at once by itself; what another one said before may be old.
+            self.inquiries.push(Inquiry { id, zone: zone.clone(), until: now + PATIENCE });
             self.driver.act(|node, now, out| node.inquire(now, &zone, out));
         }
     }
@@ -144,9 +158,9 @@ impl Agent {
     /// A guard answered.
     pub(super) fn on_details(&mut self, zone: &str) {
         let waiting = std::mem::take(&mut self.inquiries);
-        let (answered, waiting): (Vec<_>, Vec<_>) = waiting.into_iter().partition(|(_, z)| z.as_str() == zone);
+        let (answered, waiting): (Vec<_>, Vec<_>) = waiting.into_iter().partition(|i| i.zone.as_str() == zone);
         self.inquiries = waiting;
-        for (id, zone) in answered {
+        for Inquiry { id, zone, .. } in answered {
             self.say_members(id, &zone);
         }
     }

@@ -139,6 +139,12 @@ fn refusal(token: Option<&Token>, method: &Method, at: &str, headers: &HeaderMap
         if !text(header::HOST).is_some_and(is_this_machine) {
             return Some(Refused::new(StatusCode::FORBIDDEN, "ask for localhost or 127.0.0.1"));
         }
+        if text(header::ORIGIN).is_some() || text("sec-fetch-site".parse().ok()?).is_some_and(|s| s == "cross-site") {
+            return Some(Refused::new(
+                StatusCode::FORBIDDEN,
+                "pages of a browser need a token here: set http_token_file",
+            ));
+        }
         if method != Method::GET && method != Method::HEAD {
             let why = "changes need a token here: use the Unix socket, or set http_token_file";
             return Some(Refused::new(StatusCode::FORBIDDEN, why));

@@ -11,6 +11,7 @@ use axum::response::{IntoResponse, Response};
 use phalanx_api::Event;
 use std::collections::VecDeque;
 use std::convert::Infallible;
+use std::sync::Arc;
 
 /// Events read from the journal at once.
 const BATCH: usize = 256;
@@ -28,7 +29,8 @@ pub(super) async fn events(State(office): State<Office>, Query(wanted): Query<Wa
     let resumed = headers.get("last-event-id").and_then(|id| id.to_str().ok()?.parse().ok());
     let after = resumed.or(wanted.after);
     if wanted.follow == Some(false) {
-        return Json(office.journal.since(after.unwrap_or(office.journal.first() - 1), KEPT)).into_response();
+        let events = office.journal.since(after.unwrap_or(office.journal.first() - 1), KEPT);
+        return Json(events.iter().map(Arc::as_ref).collect::<Vec<&Event>>()).into_response();
     }
     let after = after.unwrap_or_else(|| office.journal.last());
     let reader = Reader { after, journal: office.journal, read: VecDeque::new() };
@@ -48,11 +50,11 @@ fn line(event: &Event) -> Line {
 struct Reader {
     journal: Journal,
     after: u64,
-    read: VecDeque<Event>,
+    read: VecDeque<Arc<Event>>,
 }
 
 impl Reader {
-    async fn next(&mut self) -> Event {
+    async fn next(&mut self) -> Arc<Event> {
         loop {
             if let Some(event) = self.read.pop_front() {
                 self.after = event.id;

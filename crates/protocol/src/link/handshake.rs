@@ -197,7 +197,11 @@ impl Link {
             if !hello.done {
                 self.send_hello(slot, Word::Agreed, out);
             }
-            self.peers.at_mut(slot).expect("seen above").1.attempt = None;
+            let peer = self.peers.at_mut(slot).expect("seen above").1;
+            peer.attempt = None;
+            if let Some(session) = &mut peer.session {
+                session.lag(long.key, &self.ring, &self.boot);
+            }
         } else if answers {
             self.establish(now, slot, out);
             if !hello.done {

@@ -72,7 +72,11 @@ impl Link {
         if !session.replay.admits(short.counter) {
             return Err(Dropped::Replayed);
         }
-        let cipher = session.opener(short.key, &self.ring, &self.boot).ok_or(Dropped::UnknownKey)?;
+        let Some(cipher) = session.opener(short.key, &self.ring, &self.boot) else {
+            // The keys were changed, and we do not have the new one: it must hear which we have.
+            self.challenge(now, from, out);
+            return Err(Dropped::UnknownKey);
+        };
         let (header, sealed) = bytes.split_at_mut(Short::LEN);
         let Some(plain) = cipher.open(short.counter, header, sealed) else {
             self.challenge(now, from, out);

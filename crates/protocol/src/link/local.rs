@@ -103,6 +103,12 @@ impl Link {
         Ok(())
     }
 
+    /// Where the peers are that sessions are held with.
+    #[must_use]
+    pub fn proved(&self) -> Vec<Addr> {
+        self.peers.iter().filter(|p| p.2.session.is_some()).map(|p| p.2.addr).collect()
+    }
+
     /// The peer at `addr`, when it is known.
     #[must_use]
     pub fn find(&self, addr: Addr) -> Option<NodeId> {

@@ -233,6 +233,13 @@ impl Session {
         }
     }
 
+    /// The peer asked under `key`, which is in the ring: it may not have the one that we use.
+    pub(crate) fn lag(&mut self, key: u8, ring: &KeyRing, ours: &Boot) {
+        if self.seal_key != key {
+            self.seal_with(key, ring, ours);
+        }
+    }
+
     fn seal_with(&mut self, key: u8, ring: &KeyRing, ours: &Boot) {
         let (mine, their) = self.nonces;
         self.seal = ring.data(key, ours, &self.boot, mine, their).expect("the sealing key is in the ring");

@@ -139,7 +139,15 @@ impl<E: Engine> Node<E> {
     ) -> Result<R, Code> {
         let neighbours = self.engine().linked();
         let Some(rumours) = &mut self.rumours else { return Err(Code::NotInitialized) };
-        let result = act(rumours, &neighbours, &mut RumoursOut { errands: &mut self.errands, out });
+        let before = rumours.keys().epoch;
+        let mut out_of_rumours = RumoursOut { errands: &mut self.errands, out };
+        let result = act(rumours, &neighbours, &mut out_of_rumours);
+        if rumours.keys().epoch != before {
+            // Keys are the whole cluster's: peers of other zones are told that there are newer ones.
+            for addr in self.link.proved().into_iter().filter(|a| !neighbours.contains(a)) {
+                rumours.handle(now, Input::Up { addr }, &mut out_of_rumours);
+            }
+        }
         self.run_errands(now, out);
         result
     }

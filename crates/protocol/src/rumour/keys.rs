@@ -12,6 +12,8 @@ use phalanx_core::rng::mix;
 
 /// The epoch of keys that were never changed.
 pub const FIRST: u64 = 1;
+/// No epoch is higher: whatever a peer says, the next one can still be written and read.
+const EPOCH_MAX: u64 = 1 << 62;
 const KEY: usize = 33;
 
 /// The keys of a cluster, as people gave them: the first one seals.
@@ -42,6 +44,9 @@ pub enum ChangeError {
     /// That id is there.
     #[error("key {0} is there already")]
     Taken(u8),
+    /// The epoch cannot grow any more: a member with a key set it so.
+    #[error("the keys cannot be changed any more: start the cluster with new ones")]
+    Worn,
     /// There are too many.
     #[error(
         "a ring holds at most {} keys: remove an old one first, with `phalanx keys rm ID`",
@@ -74,13 +79,6 @@ impl Keys {
         })
     }
 
-    /// An id that no key has.
-    #[must_use]
-    pub fn free_id(&self) -> Option<u8> {
-        let last = self.keys.iter().map(|k| k.0).max().unwrap_or(0);
-        (1..=u8::MAX).cycle().skip(last.into()).take(255).find(|id| self.keys.iter().all(|k| k.0 != *id))
-    }
-
     /// With another key, that opens and does not seal yet.
     ///
     /// # Errors
@@ -94,7 +92,7 @@ impl Keys {
         }
         let mut keys = self.keys.clone();
         keys.push((id, key));
-        Ok(Self { epoch: self.epoch + 1, keys })
+        self.changed(keys)
     }
 
     /// Sealed with key `id`.
@@ -105,7 +103,7 @@ impl Keys {
         let at = self.keys.iter().position(|k| k.0 == id).ok_or(ChangeError::Missing(id))?;
         let mut keys = self.keys.clone();
         keys[..=at].rotate_right(1);
-        Ok(Self { epoch: self.epoch + 1, keys })
+        self.changed(keys)
     }
 
     /// Without key `id`.
@@ -119,9 +117,14 @@ impl Keys {
             Some(at) => {
                 let mut keys = self.keys.clone();
                 keys.remove(at);
-                Ok(Self { epoch: self.epoch + 1, keys })
+                self.changed(keys)
             }
         }
+    }
+
+    fn changed(&self, keys: Vec<(u8, [u8; 32])>) -> Result<Self, ChangeError> {
+        let epoch = self.epoch + 1;
+        if epoch > EPOCH_MAX { Err(ChangeError::Worn) } else { Ok(Self { epoch, keys }) }
     }
 
     pub(super) fn write(&self) -> Vec<u8> {
@@ -134,7 +137,7 @@ impl Keys {
         bytes
     }
 
-    /// `None` when there are none, too many, or two with one id: such a ring would lock us out.
+    /// `None` when there are none, too many, or two with one id: such a ring would lock us out; or after the last epoch.
     pub(super) fn read(bytes: &[u8]) -> Option<Self> {
         let (epoch, rest) = bytes.split_first_chunk()?;
         let (&count, rest) = rest.split_first()?;
@@ -143,7 +146,8 @@ impl Keys {
         let keys: Vec<(u8, [u8; 32])> = keys.iter().map(|k| (k[0], std::array::from_fn(|i| k[1 + i]))).collect();
         let distinct = keys.iter().enumerate().all(|(i, k)| keys[..i].iter().all(|other| other.0 != k.0));
         let fits = (1..=crate::link::seal::RING_MAX).contains(&count);
-        (fits && distinct).then_some(Self { epoch: u64::from_le_bytes(*epoch).min(u64::MAX >> 1), keys })
+        let epoch = u64::from_le_bytes(*epoch);
+        (fits && distinct && epoch <= EPOCH_MAX).then_some(Self { epoch, keys })
     }
 
     pub(super) fn fingerprint(&self, print: &mut Fingerprint) {
@@ -160,7 +164,7 @@ pub(super) fn write_epoch(epoch: u64, digest: u64) -> [u8; 16] {
 
 pub(super) fn read_epoch(bytes: &[u8]) -> Option<(u64, u64)> {
     let (epoch, rest) = bytes.split_first_chunk()?;
-    Some((u64::from_le_bytes(*epoch), u64::from_le_bytes(*rest.first_chunk()?)))
+    Some((u64::from_le_bytes(*epoch), u64::from_le_bytes(*rest.first_chunk()?))).filter(|e| e.0 <= EPOCH_MAX)
 }
 
 #[cfg(test)]
@@ -199,8 +203,8 @@ mod tests {
         assert_eq!(keys().with(1, [0; 32]), Err(ChangeError::Taken(1)));
         let full = (2..=8).fold(keys(), |k, id| k.with(id, [id; 32]).unwrap());
         assert_eq!(full.with(9, [9; 32]), Err(ChangeError::Full));
-        assert_eq!(full.free_id(), Some(9));
-        assert_eq!(Keys::first(255, [0; 32]).free_id(), Some(1));
+        let worn = Keys { epoch: EPOCH_MAX, ..keys() };
+        assert_eq!(worn.with(2, [2; 32]), Err(ChangeError::Worn));
     }
 
     #[test]

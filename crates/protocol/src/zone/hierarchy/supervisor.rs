@@ -266,6 +266,12 @@ impl Zone {
         }
     }
 
+    /// True when we are a guard of this zone: what we know of it is what its delegates say.
+    #[must_use]
+    pub fn is_guard_of(&self, zone: &Name) -> bool {
+        self.guards_of(zone).contains(&self.book.me)
+    }
+
     /// HI-3: asks for the full membership of a zone. `Event::Details` says when it is there; at once when we guard the
     /// zone. False when no supervisor is known to guard it.
     pub fn inquire(&mut self, zone: &Name, out: &mut impl Out) -> bool {
