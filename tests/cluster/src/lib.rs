@@ -17,7 +17,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 /// How long anything may take before a test fails: machines are slow at times, and a story that ends well ends early.
 pub const PATIENCE: Duration = Duration::from_secs(30);
@@ -32,30 +32,44 @@ pub const KEY: &str = "7068616c616e78207068616c616e78207068616c616e78207068616c6
 /// The command, built once for each run of the tests.
 pub fn binary() -> &'static Path {
     static BINARY: OnceLock<PathBuf> = OnceLock::new();
-    BINARY.get_or_init(|| built(&["--package", "phalanx", "--bin", "phalanx"]).join("phalanx"))
+    BINARY.get_or_init(|| built("phalanx", &["--package", "phalanx", "--bin", "phalanx"]))
 }
 
-/// The command as a later version may be: it says more than today's knows.
+/// The command as a build of tomorrow will be: it says more than today's knows.
 pub fn tomorrow() -> &'static Path {
     static BINARY: OnceLock<PathBuf> = OnceLock::new();
     const NAME: &str = "phalanx-tomorrow";
-    BINARY.get_or_init(|| built(&["--package", "phalanx", "--bin", NAME, "--features", "tomorrow"]).join(NAME))
+    BINARY.get_or_init(|| built(NAME, &["--package", "phalanx", "--bin", NAME, "--features", "tomorrow"]))
 }
 
 /// An example of a package.
 pub fn example(package: &str, name: &str) -> PathBuf {
-    built(&["--package", package, "--example", name]).join("examples").join(name)
+    built(&format!("examples/{name}"), &["--package", package, "--example", name])
 }
 
-/// Builds something as this test was built; says where it is.
-fn built(what: &[&str]) -> PathBuf {
+/// Builds something as this test was built, unless it is newer than all sources; says where it is. A run of all tests has
+/// built it already, with other features of its dependencies, and to build it for itself would take minutes.
+fn built(path: &str, what: &[&str]) -> PathBuf {
     let test = std::env::current_exe().expect("a test has a path");
     let dir = test.parent().and_then(Path::parent).expect("target/PROFILE/deps/TEST");
-    let release = dir.file_name().is_some_and(|name| name == "release");
-    let mut build = Command::new(env!("CARGO"));
-    build.args(["build", "--quiet"]).args(what).args(release.then_some("--release"));
-    assert!(build.status().expect("cargo runs").success(), "{what:?} builds");
-    dir.to_owned()
+    let (release, path) = (dir.file_name().is_some_and(|name| name == "release"), dir.join(path));
+    let sources = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../crates");
+    if modified(&path).is_none_or(|built| newest(&sources).is_none_or(|changed| changed >= built)) {
+        let mut build = Command::new(env!("CARGO"));
+        build.args(["build", "--quiet"]).args(what).args(release.then_some("--release"));
+        assert!(build.status().expect("cargo runs").success(), "{what:?} builds");
+    }
+    path
+}
+
+fn modified(path: &Path) -> Option<SystemTime> {
+    path.metadata().and_then(|m| m.modified()).ok()
+}
+
+/// When something below a directory was last changed.
+fn newest(dir: &Path) -> Option<SystemTime> {
+    let entries = std::fs::read_dir(dir).ok()?.filter_map(Result::ok).map(|e| e.path());
+    entries.filter_map(|path| if path.is_dir() { newest(&path) } else { modified(&path) }).max()
 }
 
 /// Daemons, by number.

@@ -195,6 +195,8 @@ impl<E: Engine> Node<E> {
                 }
             }
             Heard::Up { node, identity, boot } => {
+                // Whoever was about to be forgotten has come back: what it says now must not be lost with what was.
+                self.parting.retain(|p| p.1 != node);
                 if let Some((addr, _)) = self.link.whereabouts(node) {
                     self.tell_engines(now, || Input::Up { peer: Peer { addr, identity, boot } }, out);
                     self.rumours_up(now, addr, out);
