@@ -4,7 +4,7 @@ use super::{Node, Out, Output, PARTING, Plane, RUMOURS};
 use crate::link::{self, states};
 use crate::member::{self, Engine, Peer};
 use phalanx_core::{
-    Addr, Boot, Buf, Code, Duration, Endpoint, Group, Identity, Instant, Machine, NodeId, Payload, Sink, Snapshot,
+    Addr, Boot, Buf, Code, Endpoint, Group, Identity, Instant, Machine, NodeId, Payload, Sink, Snapshot,
 };
 use std::sync::Arc;
 
@@ -49,8 +49,6 @@ pub(super) enum Errand {
     Release { addr: Addr },
 }
 
-/// How long a peer is still known when both sides are done: longer than acknowledgements wait for company.
-const LAST_WORD: Duration = Duration::from_micros(1500);
 /// Errands for which room is kept between calls.
 const KEPT: usize = 4;
 
@@ -195,8 +193,6 @@ impl<E: Engine> Node<E> {
                 }
             }
             Heard::Up { node, identity, boot } => {
-                // Whoever was about to be forgotten has come back: what it says now must not be lost with what was.
-                self.parting.retain(|p| p.1 != node);
                 if let Some((addr, _)) = self.link.whereabouts(node) {
                     self.tell_engines(now, || Input::Up { peer: Peer { addr, identity, boot } }, out);
                     self.rumours_up(now, addr, out);
@@ -212,7 +208,7 @@ impl<E: Engine> Node<E> {
                     self.tell_engines(now, || Input::Refused { addr }, out);
                 }
             }
-            Heard::Closed { node } => self.on_closed(now, node),
+            Heard::Closed { node } => self.on_closed(node),
         }
     }
 
@@ -223,11 +219,11 @@ impl<E: Engine> Node<E> {
         Some(Peer { addr, identity, boot })
     }
 
-    /// Both sides are done with each other. Our last acknowledgement has not left yet: without it the other side would say
-    /// its last word again to one that does not know it any more, be asked who it is, and make a session for nobody.
-    fn on_closed(&mut self, now: Instant, node: NodeId) {
-        if let Some(parting) = self.parting.iter_mut().find(|p| p.1 == node) {
-            parting.0 = parting.0.min(now + LAST_WORD);
+    /// Both sides are done with each other.
+    fn on_closed(&mut self, node: NodeId) {
+        if let Some(i) = self.parting.iter().position(|p| p.1 == node) {
+            self.parting.swap_remove(i);
+            let _ = self.link.forget(node);
         }
     }
 

@@ -1,11 +1,10 @@
-//! BL-1: the baselines run in whole nodes, as zones do. And what nodes do with their links.
+//! BL-1: the baselines run in whole nodes, as zones do.
 
-use super::{Member, Options, Telling, boot, build, build_all_to_all, build_gossip, checks, last_known};
+use super::{Member, Options, Telling, boot, build_all_to_all, build_gossip, checks, last_known};
 use crate::fault::Fault;
 use crate::sim::{Setup, Sim};
 use phalanx_core::{Duration, Group};
 use phalanx_protocol::baselines::{AllToAllConfig, GossipConfig};
-use phalanx_protocol::link::count::Dropped;
 use phalanx_protocol::member::Engine;
 
 const NODES: u32 = 12;
@@ -87,18 +86,4 @@ fn baselines_are_the_same_for_the_same_seed_on_any_number_of_threads() {
     assert_eq!(of_gossip(1, 1), of_gossip(1, 2));
     assert_ne!(of_all_to_all(1, 1), of_all_to_all(2, 1));
     assert_ne!(of_gossip(1, 1), of_gossip(2, 1));
-}
-
-/// Members part with those whom they only asked. Where nothing is lost, hardly anybody speaks to one that has forgotten it:
-/// each such packet is answered by a question, and leads to a session that nobody wants. Without a pause before a peer is
-/// forgotten there were 413; what is left is of those who are needed again while they part.
-#[test]
-fn who_parts_in_good_order_is_seldom_asked_who_it_is() {
-    let (mut sim, _) = build(&Setup { nodes: 128, ..setup(1, 2) }, &Options::default()).unwrap();
-    let booted = boot(&mut sim, 128, LOOK, Duration::from_secs(10));
-    assert!(booted.took.is_some(), "{} are behind", booted.behind);
-    sim.run_for(Duration::from_secs(10));
-    let strange = |m: &Member<_>| m.node().link().counters().dropped(Dropped::UnknownSession);
-    let strange: u64 = sim.cluster().processes().map(|(_, m)| strange(m)).sum();
-    assert!(strange < 200, "{strange} packets for sessions that are forgotten");
 }
