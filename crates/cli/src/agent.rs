@@ -214,8 +214,9 @@ pub(crate) fn run(args: Args) -> Result<ExitCode, String> {
     let (tell_seeds, told_seeds) = mpsc::channel();
     let running = Running { options: args.options, layers, log, seeds: tell_seeds, handlers, live, remote };
     running.begin(&mut agent, seeds, told_seeds)?;
-    notify(&[NotifyState::Ready]);
+    // Before anybody is told that we are ready, and may say that we shall reload.
     let signals = Signals::take()?;
+    notify(&[NotifyState::Ready]);
     start_thread("signals", move || running.obey(signals))?;
     let verdict =
         agent.run(|_| notify(&[NotifyState::Watchdog])).map_err(|code| format!("the network failed: {code}"))?;

@@ -139,10 +139,10 @@ impl<E: Engine> Node<E> {
     ) -> Result<R, Code> {
         let neighbours = self.engine().linked();
         let Some(rumours) = &mut self.rumours else { return Err(Code::NotInitialized) };
-        let before = rumours.keys().epoch;
+        let before = (rumours.keys().epoch, rumours.keys().digest());
         let mut out_of_rumours = RumoursOut { errands: &mut self.errands, out };
         let result = act(rumours, &neighbours, &mut out_of_rumours);
-        if rumours.keys().epoch != before {
+        if (rumours.keys().epoch, rumours.keys().digest()) != before {
             // Keys are the whole cluster's: peers of other zones are told that there are newer ones.
             for addr in self.link.proved().into_iter().filter(|a| !neighbours.contains(a)) {
                 rumours.handle(now, Input::Up { addr }, &mut out_of_rumours);
