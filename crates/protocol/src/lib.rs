@@ -8,4 +8,5 @@ pub mod member;
 pub mod node;
 pub mod order;
 pub mod rumour;
+pub mod view;
 pub mod zone;

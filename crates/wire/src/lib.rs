@@ -1,7 +1,8 @@
 //! Every packet of Phalanx: checked views over bytes, encoded in place.
 //!
 //! A view is made by `parse`, which checks every length once; its accessors cannot fail. Encoders append to, or
-//! write into, the caller's buffer. Nothing here allocates. All numbers are little-endian.
+//! write into, the caller's buffer. Nothing here allocates, but what
+//! [`view`] reads. All numbers are little-endian.
 //!
 //! Versions: the first byte of a packet carries the version of its *layout*; a higher one is not understood and
 //! dropped. Within a version the format grows by appending: a body may be longer than its reader knows, and what
@@ -19,6 +20,7 @@
 //! | [`attribute`] | replication of attributes: digests, requests, pieces of maps |
 //! | [`service`] | a service, as an attribute tells of it |
 //! | [`rumour`] | what people tell a whole zone, questions and replies, the cluster's keys |
+//! | [`view`] | what the tasks of a job say to each other |
 //! | [`tripwire`] | what two nodes say over a tripwire |
 //! | [`tomorrow`] | what later builds may say, for tests of upgrades |
 //! | [`baseline`] | the baselines' heartbeats, introductions and gossip |
@@ -37,6 +39,7 @@ pub mod rumour;
 pub mod service;
 pub mod tomorrow;
 pub mod tripwire;
+pub mod view;
 pub mod zone;
 
 /// Why bytes were not accepted. Counted by the link; never answered.
