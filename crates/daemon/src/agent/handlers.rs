@@ -28,7 +28,7 @@ const PATIENCE: Duration = Duration::from_secs(30);
 /// Events read at once.
 const BATCH: usize = 64;
 /// What a script may say; the rest is not read.
-const SAID_MAX: u64 = phalanx_wire::rumour::BODY_MAX as u64;
+const SAID_MAX: usize = phalanx_wire::rumour::BODY_MAX;
 /// After a script has ended, what it said is waited for.
 const REST: Duration = Duration::from_millis(100);
 
@@ -210,7 +210,8 @@ async fn output(handler: &Handler, event: &Event) -> io::Result<(bool, String)> 
     let status = {
         let hear = async {
             if let Some(stdout) = stdout {
-                let _ = stdout.take(SAID_MAX).read_to_end(&mut said).await;
+                // One more than an answer holds, so that a longer one is noticed.
+                let _ = stdout.take(SAID_MAX as u64 + 1).read_to_end(&mut said).await;
             }
         };
         tokio::pin!(hear);
@@ -227,7 +228,22 @@ async fn output(handler: &Handler, event: &Event) -> io::Result<(bool, String)> 
     };
     feed.abort();
     std::mem::forget(group);
-    Ok((status.success(), String::from_utf8_lossy(&said).into_owned()))
+    let said = fitting(&said).unwrap_or_else(|cut| {
+        tracing::warn!(command = handler.command, "an answer of over {SAID_MAX} bytes was cut");
+        cut
+    });
+    Ok((status.success(), said))
+}
+
+/// What was said as an answer, or as much of it as one holds.
+fn fitting(said: &[u8]) -> Result<String, String> {
+    let mut text = String::from_utf8_lossy(said).into_owned();
+    if text.len() <= SAID_MAX {
+        return Ok(text);
+    }
+    let end = (0..=SAID_MAX).rev().find(|&i| text.is_char_boundary(i)).unwrap_or(0);
+    text.truncate(end);
+    Err(text)
 }
 
 /// The processes of a script that takes too long, ended when this drops.
@@ -246,6 +262,15 @@ impl Drop for Group {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn long_answers_are_cut_between_characters() {
+        assert_eq!(fitting(b"short"), Ok("short".to_owned()));
+        let umlauts = "ü".repeat(SAID_MAX);
+        assert_eq!(fitting(umlauts.as_bytes()), Err("ü".repeat(SAID_MAX / 2)));
+        // What is no text takes more room as text.
+        assert!(fitting(&[0xff; SAID_MAX]).is_err_and(|cut| cut.len() <= SAID_MAX));
+    }
     use phalanx_api::Member;
 
     fn member(state: State) -> Member {
@@ -315,7 +340,7 @@ mod tests {
         let began = std::time::Instant::now();
         assert_eq!(told("echo done; sleep 20 &", query()), (true, "done\n".to_owned()));
         let (ended_well, said) = told("yes", query());
-        assert!(!ended_well && said.len() as u64 == SAID_MAX);
+        assert!(!ended_well && said.len() == SAID_MAX);
         assert!(began.elapsed() < PATIENCE);
     }
 

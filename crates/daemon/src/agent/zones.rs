@@ -1,6 +1,6 @@
 //! Zones as an agent knows them: a supervisor has the census of all, a member has its own zone and asks a supervisor.
 
-use super::{Agent, words};
+use super::{Agent, RumourError, words};
 use crate::store::hex;
 use phalanx_api::rumours::Answer;
 use phalanx_api::zones::{Census, Zone, ZoneMembers};
@@ -42,13 +42,15 @@ pub enum Known<T> {
 
 impl Agent {
     /// All zones, and how many members each has.
-    #[must_use]
-    pub fn census(&mut self) -> Known<Census> {
+    ///
+    /// # Errors
+    /// `Pace` when this node asks too much.
+    pub fn census(&mut self) -> Result<Known<Census>, RumourError> {
         if let Some(census) = self.own_census() {
-            return Known::Here(census);
+            return Ok(Known::Here(census));
         }
-        let asked = self.ask_supervisors(CENSUS, b"");
-        if asked.is_empty() { Known::Here(self.zone_alone()) } else { Known::Elsewhere(asked) }
+        let asked = self.ask_supervisors(CENSUS, b"")?;
+        Ok(if asked.is_empty() { Known::Here(self.zone_alone()) } else { Known::Elsewhere(asked) })
     }
 
     /// Our own zone, when no supervisor can be asked.
@@ -69,19 +71,21 @@ impl Agent {
     }
 
     /// The members of a zone.
-    #[must_use]
-    pub fn zone(&mut self, name: &Name) -> Known<Option<ZoneMembers>> {
+    ///
+    /// # Errors
+    /// `Pace` when this node asks too much.
+    pub fn zone(&mut self, name: &Name) -> Result<Known<Option<ZoneMembers>>, RumourError> {
         let engine = self.engine();
         if engine.name() == Some(name) {
             let members = engine.members().filter_map(|(slot, version)| words::member(engine, slot, version)).collect();
-            return Known::Here(Some(ZoneMembers { name: name.as_str().to_owned(), members, more: false }));
+            return Ok(Known::Here(Some(ZoneMembers { name: name.as_str().to_owned(), members, more: false })));
         }
         let guarded = self.driver.node().plane(Plane::Management).is_some_and(|m| m.is_guard_of(name));
         if let Some(members) = self.known_details(name).filter(|_| guarded) {
-            return Known::Here(Some(members));
+            return Ok(Known::Here(Some(members)));
         }
-        let asked = self.ask_supervisors(DETAILS, name.as_str().as_bytes());
-        if asked.is_empty() { Known::Here(None) } else { Known::Elsewhere(asked) }
+        let asked = self.ask_supervisors(DETAILS, name.as_str().as_bytes())?;
+        Ok(if asked.is_empty() { Known::Here(None) } else { Known::Elsewhere(asked) })
     }
 
     /// What we are called.
@@ -115,7 +119,7 @@ impl Agent {
     }
 
     /// Supervisors are asked directly: those that are configured, or, from one of them, the guards of a zone.
-    fn ask_supervisors(&mut self, name: &str, body: &[u8]) -> Vec<mpsc::Receiver<Answer>> {
+    fn ask_supervisors(&mut self, name: &str, body: &[u8]) -> Result<Vec<mpsc::Receiver<Answer>>, RumourError> {
         let supervisors: Vec<Addr> = match self.driver.node().plane(Plane::Management) {
             Some(management) => {
                 let me = management.me();
@@ -124,12 +128,9 @@ impl Agent {
             }
             None => self.supervisors.clone(),
         };
-        if self.waiting.take(self.driver.now()).is_err() {
-            // As if none answered.
-            return Vec::new();
-        }
+        self.waiting.take(self.driver.now())?;
         let words = Words { name, body, only: "" };
-        supervisors.into_iter().filter_map(|to| self.ask_words(words, PATIENCE, Some(to)).ok()).collect()
+        Ok(supervisors.into_iter().filter_map(|to| self.ask_words(words, PATIENCE, Some(to)).ok()).collect())
     }
 
     /// Somebody asks for the census. Who has none says nothing.

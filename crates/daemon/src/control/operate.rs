@@ -116,7 +116,7 @@ pub(super) async fn heal(State(office): State<Office>, Path(id): Path<u32>) -> R
 #[utoipa::path(get, path = phalanx_api::path::CENSUS, responses((status = 200, body = Census)))]
 pub(super) async fn census(State(office): State<Office>) -> Result<Json<Census>, Refused> {
     let mine = office.remote.ask(|agent| agent.zone_alone()).await?;
-    let mut census = match office.remote.ask(|agent| agent.census()).await? {
+    let mut census = match office.remote.ask(|agent| agent.census()).await?? {
         Known::Here(census) => return Ok(Json(census)),
         Known::Elsewhere(asked) => match first(asked, census_part).await {
             Some(census) => census,
@@ -138,10 +138,10 @@ pub(super) async fn zones(office: State<Office>) -> Result<Json<Vec<Zone>>, Refu
 }
 
 /// The members of a zone
-#[utoipa::path(get, path = "/v1/zones/{name}", params(("name" = String, Path, description = "of the zone")), responses((status = 200, body = ZoneMembers), (status = 404, body = Refusal)))]
+#[utoipa::path(get, path = "/v1/zones/{name}", params(("name" = String, Path, description = "of the zone")), responses((status = 200, body = ZoneMembers), (status = 404, body = Refusal), (status = 429, body = Refusal)))]
 pub(super) async fn zone(State(office): State<Office>, Path(name): Path<String>) -> Result<Json<ZoneMembers>, Refused> {
     let zone = Name::new(&name).map_err(|e| Refused::new(StatusCode::BAD_REQUEST, e))?;
-    let found = match office.remote.ask(move |agent| agent.zone(&zone)).await? {
+    let found = match office.remote.ask(move |agent| agent.zone(&zone)).await?? {
         Known::Here(found) => found,
         Known::Elsewhere(asked) => first(asked, members_part).await,
     };

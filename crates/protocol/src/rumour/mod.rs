@@ -10,39 +10,34 @@
 //!
 //! | file | idea |
 //! |---|---|
-//! | `mod` | rumours, questions, pings |
+//! | `mod` | what is told; pings |
+//! | `flood` | from neighbour to neighbour, to each once |
+//! | `question` | what is asked, and the way of the replies |
 //! | [`keys`] | which of two rings is newer |
 //!
 //! For a few seconds a rumour is kept, and given to neighbours that are new: who is in somebody's view and was not linked
 //! yet when it passed hears it all the same. Who joins later does not.
 
+mod flood;
 pub mod keys;
+mod question;
 #[cfg(test)]
 mod tests;
 
 use crate::member::Name;
+use flood::{Flood, Going, KEPT};
 use keys::Keys;
 use phalanx_core::{Addr, Boot, Code, Duration, Fingerprint, Instant, Machine, Sink};
-use phalanx_wire::rumour::{BODY_MAX, Kind, Letter, NAME_MAX, ONLY_MAX};
+use phalanx_wire::rumour::{BODY_MAX, Kind, Letter, NAME_MAX};
 use phalanx_wire::tomorrow;
-use std::collections::{BTreeSet, VecDeque};
+pub use question::PATIENCE_MAX;
+use question::Question;
+use std::collections::VecDeque;
 
-/// How long a rumour is kept for new neighbours, how often they are looked for, and how many rumours are kept; the oldest goes.
-const KEPT: Duration = Duration::from_secs(5);
-const AGAIN: Duration = Duration::from_millis(100);
-const KEPT_MAX: usize = 64;
 /// How often a letter may be passed on: far more than a zone is wide, and no loop is longer.
 const HOPS: u8 = 32;
-/// Rumours that are remembered, so that they are heard once; the oldest is forgotten.
-const SEEN_MAX: usize = 4096;
-/// Questions that are under way; the oldest is over before its time, one of others first.
-const ASKED_MAX: usize = 256;
 /// Pings that wait for an answer; the oldest is given up.
 const PINGS_MAX: usize = 64;
-/// Replies that are passed on for one question.
-const REPLIES_MAX: u32 = 65_536;
-/// Replies are waited for this long at most.
-pub const PATIENCE_MAX: Duration = Duration::from_secs(600);
 /// A ping that is not answered.
 const PING_PATIENCE: Duration = Duration::from_secs(5);
 
@@ -161,28 +156,6 @@ pub struct Counters {
     pub late: u64,
 }
 
-/// A question that is under way.
-#[derive(Clone, PartialEq, Eq, Debug)]
-struct Question {
-    id: Id,
-    /// The neighbour that asked us first, and where replies can go without it.
-    way: [Addr; 2],
-    until: Instant,
-    ours: bool,
-    answered: bool,
-    replies: u32,
-}
-
-/// A rumour that was passed on lately.
-#[derive(Clone, PartialEq, Eq, Debug)]
-struct Recent {
-    id: Id,
-    until: Instant,
-    letter: Vec<u8>,
-    /// Those who have it from us, or we from them.
-    known: Vec<Addr>,
-}
-
 /// The rumours of one member.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Rumours {
@@ -190,12 +163,9 @@ pub struct Rumours {
     addr: Addr,
     boot: Boot,
     last: u32,
-    seen: BTreeSet<Id>,
-    order: VecDeque<Id>,
+    flood: Flood,
     questions: VecDeque<Question>,
     pings: VecDeque<(u32, Instant)>,
-    recent: VecDeque<Recent>,
-    again_at: Instant,
     keys: Keys,
     counters: Counters,
 }
@@ -209,12 +179,9 @@ impl Rumours {
             addr,
             boot,
             last: 0,
-            seen: BTreeSet::new(),
-            order: VecDeque::new(),
+            flood: Flood::default(),
             questions: VecDeque::new(),
             pings: VecDeque::new(),
-            recent: VecDeque::new(),
-            again_at: Instant::NEVER,
             keys,
             counters: Counters::default(),
         }
@@ -252,105 +219,9 @@ impl Rumours {
         let name = self.name.clone();
         let letter = self.letter(Kind::Tell, id, HOPS);
         let letter = Letter { from: name.as_str(), name: words.name, body: words.body, ..letter };
-        self.spread(now, &letter, now + KEPT, None, neighbours, out);
+        self.flood.spread(now, &letter, Going { until: now + KEPT, but: None, neighbours }, out);
         out.push(Output::Told { from: name.as_str(), words });
         Ok(id)
-    }
-
-    /// Asks everybody something, ourselves included. Replies come until `patience` is over.
-    ///
-    /// # Errors
-    /// `InvalidArgs` as for [`Rumours::tell`], and when the patience is nothing or longer than [`PATIENCE_MAX`].
-    pub fn ask(
-        &mut self,
-        now: Instant,
-        words: Words<'_>,
-        patience: Duration,
-        neighbours: &[Addr],
-        out: &mut impl Out,
-    ) -> Result<Id, Code> {
-        let id = self.question(now, words, patience, HOPS, neighbours, out)?;
-        if self.is_meant(words.only) {
-            let name = self.name.clone();
-            out.push(Output::Replied { id, from: name.as_str(), body: None });
-            out.push(Output::Asked { id, from: name.as_str(), words });
-        }
-        Ok(id)
-    }
-
-    /// Asks one member something, wherever it is.
-    ///
-    /// # Errors
-    /// As [`Rumours::ask`].
-    pub fn ask_one(
-        &mut self,
-        now: Instant,
-        words: Words<'_>,
-        patience: Duration,
-        to: Addr,
-        out: &mut impl Out,
-    ) -> Result<Id, Code> {
-        self.question(now, words, patience, 0, &[to], out)
-    }
-
-    fn question(
-        &mut self,
-        now: Instant,
-        words: Words<'_>,
-        patience: Duration,
-        hops: u8,
-        to: &[Addr],
-        out: &mut impl Out,
-    ) -> Result<Id, Code> {
-        if patience == Duration::ZERO || patience > PATIENCE_MAX || words.only.len() > ONLY_MAX {
-            return Err(Code::InvalidArgs);
-        }
-        let id = self.begin(words)?;
-        let until = now + patience;
-        let question = Question { id, way: [self.addr; 2], until, ours: true, answered: false, replies: 0 };
-        self.note_question(question, out);
-        let name = self.name.clone();
-        let letter = Letter { from: name.as_str(), asker: self.addr, ..self.letter(Kind::Ask, id, hops) };
-        let letter = Letter { amount: patience.as_millis() as u32, name: words.name, ..letter };
-        let letter = Letter { only: words.only, body: words.body, ..letter };
-        if hops == 0 {
-            send(&letter, to[0], out);
-        } else {
-            self.spread(now, &letter, until, None, to, out);
-        }
-        Ok(id)
-    }
-
-    /// Answers a question. Answers arrive in the order in which they were given; after the `last` there are no more.
-    ///
-    /// # Errors
-    /// `InvalidArgs` when the body is too long, `InvalidEndpoint` when nobody waits for the answer, or it was given.
-    pub fn reply(
-        &mut self,
-        id: Id,
-        body: &[u8],
-        last: bool,
-        neighbours: &[Addr],
-        out: &mut impl Out,
-    ) -> Result<(), Code> {
-        if body.len() > BODY_MAX {
-            return Err(Code::InvalidArgs);
-        }
-        let question = self.questions.iter_mut().find(|q| q.id == id && !q.answered).ok_or(Code::InvalidEndpoint)?;
-        question.answered = last;
-        let name = self.name.clone();
-        if question.ours {
-            out.push(Output::Replied { id, from: name.as_str(), body: Some(body) });
-            return Ok(());
-        }
-        let to = question.back(neighbours);
-        send(&Letter { from: name.as_str(), body, ..self.letter(Kind::Reply, id, HOPS) }, to, out);
-        Ok(())
-    }
-
-    /// Nobody waits for replies to this question of ours any more.
-    pub fn forget(&mut self, id: Id) {
-        self.questions.retain(|q| q.id != id);
     }
 
     /// Asks a member for a sign of life; says by which number it will be answered.
@@ -385,7 +256,7 @@ impl Rumours {
         }
         self.last += 1;
         let id = Id { boot: self.boot, number: self.last };
-        self.note(id);
+        self.flood.note(id);
         Ok(id)
     }
 
@@ -394,166 +265,29 @@ impl Rumours {
         Letter { kind, hops, boot: id.boot, number: id.number, amount, asker, from: "", name: "", only: "", body: &[] }
     }
 
-    /// False when it is known already.
-    fn note(&mut self, id: Id) -> bool {
-        if !self.seen.insert(id) {
-            return false;
-        }
-        self.order.push_back(id);
-        if self.order.len() > SEEN_MAX
-            && let Some(oldest) = self.order.pop_front()
-        {
-            self.seen.remove(&oldest);
-        }
-        true
-    }
-
-    fn note_question(&mut self, question: Question, out: &mut impl Out) {
-        if self.questions.len() >= ASKED_MAX {
-            let oldest = self.questions.iter().position(|q| !q.ours).unwrap_or(0);
-            if let Some(ours) = self.questions.remove(oldest).filter(|q| q.ours) {
-                out.push(Output::Over { id: ours.id });
-            }
-        }
-        self.questions.push_back(question);
-    }
-
     fn is_meant(&self, only: &str) -> bool {
         only.is_empty() || only.split(',').any(|name| name == self.name.as_str())
     }
 
-    fn on_letter(&mut self, now: Instant, from: Addr, letter: &Letter<'_>, neighbours: &[Addr], out: &mut impl Out) {
+    fn on_letter(&mut self, now: Instant, heard: Heard<'_>, out: &mut impl Out) {
+        let Heard { from, letter, neighbours } = heard;
         let id = Id { boot: letter.boot, number: letter.number };
         match letter.kind {
-            Kind::Tell => self.on_tell(now, id, from, letter, neighbours, out),
-            Kind::Ask => self.on_ask(now, id, from, letter, neighbours, out),
-            Kind::Heard | Kind::Reply => self.on_reply(id, letter, neighbours, out),
-            Kind::Epoch => self.on_epoch(from, letter, out),
-            Kind::Keys => self.on_keys(from, letter, neighbours, out),
-            Kind::Ping => send(&Letter { kind: Kind::Pong, ..*letter }, from, out),
-            Kind::Pong => self.on_pong(now, id, out),
-        }
-    }
-
-    fn on_tell(
-        &mut self,
-        now: Instant,
-        id: Id,
-        from: Addr,
-        letter: &Letter<'_>,
-        neighbours: &[Addr],
-        out: &mut impl Out,
-    ) {
-        if !self.note(id) {
-            self.hear_again(id, from);
-            return;
-        }
-        self.counters.heard += 1;
-        self.pass_on(now, letter, now + KEPT, from, neighbours, out);
-        out.push(Output::Told { from: letter.from, words: words(letter) });
-    }
-
-    fn on_ask(
-        &mut self,
-        now: Instant,
-        id: Id,
-        from: Addr,
-        letter: &Letter<'_>,
-        neighbours: &[Addr],
-        out: &mut impl Out,
-    ) {
-        if !self.note(id) {
-            self.hear_again(id, from);
-            return;
-        }
-        self.counters.heard += 1;
-        let patience = Duration::from_millis(letter.amount.into()).min(PATIENCE_MAX);
-        let question =
-            Question { id, way: [from, letter.asker], until: now + patience, ours: false, answered: false, replies: 0 };
-        self.note_question(question, out);
-        self.pass_on(now, letter, now + patience, from, neighbours, out);
-        if self.is_meant(letter.only) {
-            let name = self.name.clone();
-            send(&Letter { from: name.as_str(), ..self.letter(Kind::Heard, id, HOPS) }, from, out);
-            out.push(Output::Asked { id, from: letter.from, words: words(letter) });
-        }
-    }
-
-    /// A neighbour has it, too.
-    fn hear_again(&mut self, id: Id, from: Addr) {
-        self.counters.repeated += 1;
-        if let Some(recent) = self.recent.iter_mut().find(|r| r.id == id) {
-            recent.known.push(from);
-        }
-    }
-
-    /// A letter goes on to all but the one it came from.
-    fn pass_on(
-        &mut self,
-        now: Instant,
-        letter: &Letter<'_>,
-        until: Instant,
-        from: Addr,
-        neighbours: &[Addr],
-        out: &mut impl Out,
-    ) {
-        if let Some(hops) = letter.hops.checked_sub(1) {
-            self.spread(now, &Letter { hops, ..*letter }, until, Some(from), neighbours, out);
-        }
-    }
-
-    fn spread(
-        &mut self,
-        now: Instant,
-        letter: &Letter<'_>,
-        until: Instant,
-        but: Option<Addr>,
-        neighbours: &[Addr],
-        out: &mut impl Out,
-    ) {
-        let mut bytes = Vec::new();
-        letter.encode(&mut bytes);
-        for &to in neighbours.iter().filter(|&&n| Some(n) != but) {
-            out.push(Output::Send { to, bytes: &bytes });
-        }
-        let known = neighbours.iter().copied().chain(but).collect();
-        if self.recent.len() >= KEPT_MAX {
-            self.recent.pop_front();
-        }
-        let id = Id { boot: letter.boot, number: letter.number };
-        self.recent.push_back(Recent { id, until: until.min(now + KEPT), letter: bytes, known });
-        self.again_at = self.again_at.min(now + AGAIN);
-    }
-
-    /// Neighbours that are new hear what was told lately.
-    fn on_round(&mut self, now: Instant, neighbours: &[Addr], out: &mut impl Out) {
-        if self.again_at > now {
-            return;
-        }
-        self.recent.retain(|r| r.until > now);
-        for recent in &mut self.recent {
-            for &to in neighbours.iter().filter(|n| !recent.known.contains(n)) {
-                out.push(Output::Send { to, bytes: &recent.letter });
+            Kind::Tell | Kind::Ask if !self.flood.note(id) => {
+                self.counters.repeated += 1;
+                self.flood.hear_again(id, from);
             }
-            recent.known = neighbours.to_vec();
-        }
-        self.again_at = if self.recent.is_empty() { Instant::NEVER } else { now + AGAIN };
-    }
-
-    fn on_reply(&mut self, id: Id, letter: &Letter<'_>, neighbours: &[Addr], out: &mut impl Out) {
-        let known = self.questions.iter_mut().find(|q| q.id == id && q.replies < REPLIES_MAX);
-        let Some(question) = known else {
-            self.counters.late += 1;
-            return;
-        };
-        question.replies += 1;
-        if question.ours {
-            let body = (letter.kind == Kind::Reply).then_some(letter.body);
-            out.push(Output::Replied { id, from: letter.from, body });
-        } else if let Some(hops) = letter.hops.checked_sub(1) {
-            send(&Letter { hops, ..*letter }, question.back(neighbours), out);
-        } else {
-            self.counters.late += 1;
+            Kind::Tell => {
+                self.counters.heard += 1;
+                self.flood.pass_on(now, heard, now + KEPT, out);
+                out.push(Output::Told { from: letter.from, words: words(&letter) });
+            }
+            Kind::Ask => self.on_ask(now, id, heard, out),
+            Kind::Heard | Kind::Reply => self.on_reply(id, &letter, neighbours, out),
+            Kind::Epoch => self.on_epoch(from, &letter, out),
+            Kind::Keys => self.on_keys(from, &letter, neighbours, out),
+            Kind::Ping => send(&Letter { kind: Kind::Pong, ..letter }, from, out),
+            Kind::Pong => self.on_pong(now, id, out),
         }
     }
 
@@ -616,13 +350,6 @@ impl Rumours {
     }
 }
 
-impl Question {
-    /// Where a reply goes next.
-    fn back(&self, neighbours: &[Addr]) -> Addr {
-        self.way[usize::from(!neighbours.contains(&self.way[0]))]
-    }
-}
-
 impl Machine for Rumours {
     type Input<'a> = Input<'a>;
     type Output<'a> = Output<'a>;
@@ -633,14 +360,14 @@ impl Machine for Rumours {
     {
         match input {
             Input::Heard { from, bytes, neighbours } => match Letter::parse(bytes) {
-                Ok(letter) => self.on_letter(now, from, &letter, neighbours, out),
+                Ok(letter) => self.on_letter(now, Heard { from, letter, neighbours }, out),
                 Err(_) => self.counters.malformed += 1,
             },
             // Before the first change all have the same keys, or could not meet.
             Input::Up { addr } if self.keys.epoch > keys::FIRST => self.send_epoch(addr, out),
             Input::Up { .. } => {}
             Input::Round { neighbours } => {
-                self.on_round(now, neighbours, out);
+                self.flood.on_round(now, neighbours, out);
                 self.expire(now, out);
             }
         }
@@ -665,26 +392,30 @@ impl Machine for Rumours {
     fn deadline(&self) -> Instant {
         let questions = self.questions.iter().map(|q| q.until);
         let pings = self.pings.front().map(|p| p.1 + PING_PATIENCE);
-        questions.chain(pings).fold(self.again_at, Instant::min)
+        questions.chain(pings).fold(self.flood.again_at, Instant::min)
     }
 
     fn fingerprint(&self, print: &mut Fingerprint) {
-        print.add(&(self.name.as_str(), self.boot, self.last, &self.order, self.counters));
+        print.add(&(self.name.as_str(), self.boot, self.last, self.counters));
+        self.flood.fingerprint(print);
         for q in &self.questions {
             print.instant(q.until);
             print.add(&(q.id, q.way, q.ours, q.answered, q.replies));
         }
-        for r in &self.recent {
-            print.instant(r.until);
-            print.add(&(r.id, &r.known));
-        }
-        print.instant(self.again_at);
         for &(number, at) in &self.pings {
             print.instant(at);
             print.add(&number);
         }
         self.keys.fingerprint(print);
     }
+}
+
+/// A letter, from whom it came, and to whom it may go on.
+#[derive(Clone, Copy)]
+struct Heard<'a> {
+    from: Addr,
+    letter: Letter<'a>,
+    neighbours: &'a [Addr],
 }
 
 fn words<'a>(letter: &Letter<'a>) -> Words<'a> {

@@ -1,6 +1,9 @@
 //! A zone of rumours on a graph, with losses where a test wants them.
 
+use super::flood::{AGAIN, SEEN_MAX};
+use super::question::ASKED_MAX;
 use super::*;
+use std::collections::BTreeSet;
 use std::net::SocketAddr;
 
 fn addr(n: usize) -> Addr {
@@ -287,7 +290,7 @@ fn what_is_too_long_is_refused_and_tables_stay_bounded() {
     assert_eq!((over, given_up), (asked - ASKED_MAX, asked - PINGS_MAX), "whoever waits is told");
     let r = &world.members[0];
     assert_eq!(
-        (r.seen.len(), r.order.len(), r.questions.len(), r.pings.len()),
+        (r.flood.seen.len(), r.flood.order.len(), r.questions.len(), r.pings.len()),
         (SEEN_MAX, SEEN_MAX, ASKED_MAX, PINGS_MAX)
     );
     world.call(0, |r, now, neighbours, out| {
