@@ -15,7 +15,8 @@ pub(super) struct Doubts {
     /// In the view, and thought to be dead; whether that is certain, or they were only silent.
     pub(super) gone: BTreeMap<Task, bool>,
     inquiries: Vec<Inquiry>,
-    nonce: u32,
+    /// How many we made.
+    pub(super) nonce: u32,
     /// What the root has not acknowledged yet, and whether it is certain.
     reports: BTreeMap<Task, bool>,
     report_at: Instant,
@@ -73,7 +74,7 @@ impl Doubts {
     pub(super) fn fingerprint(&self, print: &mut Fingerprint) {
         print.add(&self.gone).add(&self.reports).add(&self.turn);
         for inquiry in &self.inquiries {
-            print.add(&inquiry.task);
+            print.add(&inquiry.task).add(&self.nonce.wrapping_sub(inquiry.nonce));
             print.instant(inquiry.until);
         }
         for (at, task) in &self.second {

@@ -223,7 +223,7 @@ impl Member {
         self.last = change;
         out.push(Output::Installed { view: &self.view, change: self.last.as_ref() });
         self.talk.on_view(self.view.id(), &mut self.counters, out);
-        self.pass_knocks_on(out);
+        self.sort_out_knocks(out);
         self.part_if_leaving(now, out);
         // Who was thought to be gone and is in the view may have been slow.
         for task in self.gone().collect::<Vec<_>>() {

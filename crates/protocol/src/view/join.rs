@@ -6,7 +6,7 @@
 //! view welcomes it.
 
 use super::tree::TASKS_MAX;
-use super::{Config, Member, OnPartition, Out, Output, Refusal, Standing, Start, Task, View, ViewId, Wanted};
+use super::{Change, Config, Member, OnPartition, Out, Output, Refusal, Standing, Start, Task, View, ViewId, Wanted};
 use phalanx_core::{Addr, Instant};
 use phalanx_wire::view::{Person, Roster, Words};
 
@@ -34,7 +34,7 @@ pub(super) struct Knocking {
 
 impl std::hash::Hash for Knocking {
     fn hash<H: std::hash::Hasher>(&self, state: &mut H) {
-        (self.wanted, &self.contacts, self.next).hash(state);
+        (self.wanted, &self.contacts, self.next % self.contacts.len().max(1)).hash(state);
     }
 }
 
@@ -142,8 +142,11 @@ impl Member {
         }
     }
 
-    /// Who is root no more gives its newcomers to the next one.
-    pub(super) fn pass_knocks_on(&mut self, out: &mut impl Out) {
+    /// In a new view: who is in it need not knock (it may have knocked twice, and another root let it in), and who is root no more
+    /// gives its newcomers to the next one.
+    pub(super) fn sort_out_knocks(&mut self, out: &mut impl Out) {
+        let knocks = std::mem::take(&mut self.knocks);
+        self.knocks = knocks.into_iter().filter(|&k| self.find(k).is_none()).collect();
         let root = self.root();
         if root != self.me {
             for Knock { wanted, host, boot } in std::mem::take(&mut self.knocks) {
@@ -179,20 +182,29 @@ impl Member {
         }
     }
 
-    /// RV-8: words from outside the view are ignored, and who speaks them is told so.
+    /// RV-8: words from outside the view are ignored, and who speaks them is told so. Unless its view is newer than ours: then it may
+    /// be a newcomer of which we have not heard yet.
     pub(super) fn on_outsider(&mut self, now: Instant, task: Task, host: Addr, words: &Words<'_>, out: &mut impl Out) {
         self.counters.outsiders += 1;
+        let ours = self.view.id();
+        let is_news = |view: &ViewId| view.number > ours.number && self.config.on_partition != OnPartition::Continue;
         match words {
             Words::Excluded { view } => self.on_excluded(*view, out),
-            Words::Stable { change } if change.base == self.view.id() => {
-                // Its maker is not in our view, as a newcomer that became root is not: but the change fits.
-                self.on_stable(now, task, change.clone(), out);
+            Words::Stable { change } if change.base == ours => self.on_stable(now, task, change.clone(), out),
+            Words::State { roster } if is_news(&roster.id) => self.on_state(now, roster, out),
+            Words::HowAreYou { nonce, view } if is_news(view) => {
+                self.say_at(host, task, Words::Well { nonce: *nonce, view: ours }, out);
+                self.say_at(host, task, Words::Behind { view: ours }, out);
             }
-            Words::State { .. } | Words::Stale { .. } | Words::Reported { .. } | Words::Well { .. } => {}
-            _ => {
-                let view = self.view.id();
-                self.say_at(host, task, Words::Excluded { view }, out);
+            Words::Notice { base: view, .. } | Words::Stable { change: Change { base: view, .. } } if is_news(view) => {
+                self.say_at(host, task, Words::Behind { view: ours }, out);
             }
+            Words::Stable { .. }
+            | Words::State { .. }
+            | Words::Stale { .. }
+            | Words::Reported { .. }
+            | Words::Well { .. } => {}
+            _ => self.say_at(host, task, Words::Excluded { view: ours }, out),
         }
     }
 

@@ -250,6 +250,24 @@ impl Member {
         self.doubts.gone.keys().copied()
     }
 
+    /// Which start of the task this is.
+    #[must_use]
+    pub fn boot(&self) -> u32 {
+        self.start.boot
+    }
+
+    /// The latest attempt to find the next view that it heard of.
+    #[must_use]
+    pub fn ballot(&self) -> Ballot {
+        self.promised
+    }
+
+    /// How many inquiries it has made.
+    #[must_use]
+    pub fn inquiries(&self) -> u32 {
+        self.doubts.nonce
+    }
+
     /// What was dropped, and what happened how often.
     #[must_use]
     pub fn counters(&self) -> &Counters {

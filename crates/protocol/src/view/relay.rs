@@ -94,6 +94,7 @@ impl Relay {
         print.add(&self.wave).add(&self.ballot).add(&self.change).add(&self.upstream).add(&self.gone).add(&self.found);
         print.add(&self.asked).add(&self.awaited).add(&self.count).add(&self.best).add(&self.pausing);
         print.instant(self.ask_at);
-        print.instant(self.pause_ends);
+        // It means nothing any more when the application has paused.
+        print.instant(if self.pausing { self.pause_ends } else { Instant::NEVER });
     }
 }

@@ -172,6 +172,28 @@ fn rv_5_a_root_that_dies_before_its_welcome() {
     }
 }
 
+/// RV-5: one that knocks at two, of which one lets it in and dies, is in the view once. (Found by the model checker.)
+#[test]
+fn rv_5_who_knocks_twice_is_let_in_once() {
+    for moment in 0..60 {
+        let mut net = Net::new(2, 3, config());
+        let mut rng = Rng::new(5, moment);
+        net.join(9, Wanted::More, &[0, 1]);
+        for _ in 0..moment / 2 {
+            net.step(&mut rng);
+        }
+        net.now += Duration::from_millis(10);
+        net.act(9, |m, now, out| m.expire(now, &mut Each(|o: Output<'_>| out(o))));
+        for _ in 0..moment % 7 {
+            net.step(&mut rng);
+        }
+        net.crash(0);
+        net.verdict(&[0]);
+        net.settle(LONG);
+        assert_eq!(net.tasks(), [1, 2, 3], "after {moment} letters");
+    }
+}
+
 #[test]
 fn rv_5_bad_knocks_are_refused() {
     let mut net = Net::new(2, 4, config());
