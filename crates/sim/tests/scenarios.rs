@@ -273,6 +273,13 @@ fn zn_5_the_dead_of_whom_only_newcomers_know_are_found_out() {
     drawn_members_are_green(61_537);
 }
 
+/// ZN-8: who was cut off took all others for dead, for itself alone; but its alarms to a monitor waited in the link, and were
+/// believed when the cut was over and it was a member again.
+#[test]
+fn zn_8_who_is_cut_off_alarms_nobody() {
+    drawn_members_are_green(411_607);
+}
+
 fn drawn_members_are_green(first: u64) {
     let plan = Swarm { first, runs: 1, jobs: 1, engine: Engine::Zone, workload: None, keep_going: true };
     let summary = swarm(&plan, |_, _| ());

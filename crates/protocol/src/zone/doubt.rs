@@ -5,7 +5,7 @@
 
 use super::Zone;
 use super::neighbour::{Doubt, Neighbour};
-use crate::member::{Engine, Out, Slot};
+use crate::member::{Engine, Out, Slot, Version};
 use phalanx_core::{Addr, Duration, Instant};
 use phalanx_wire::zone::Note;
 
@@ -178,9 +178,7 @@ impl Zone {
                     if now >= since + self.strained(window) && tries >= TRIES && seconded {
                         self.suspect(now, slot, out);
                     } else if isolated {
-                        self.suspect(now, slot, out);
-                        // We hear nobody: what we think of others is for us alone.
-                        self.book.delta.withhold(slot);
+                        self.miss(now, slot, out);
                     } else {
                         self.probe(now, slot, out);
                     }
@@ -196,17 +194,33 @@ impl Zone {
         self.config.isolated * (1 + self.len() as u64 / MANY)
     }
 
-    /// A neighbour is gone: everybody hears it.
+    /// A neighbour is gone: everybody hears it, and monitors by the shortest way.
     pub(super) fn suspect(&mut self, now: Instant, slot: Slot, out: &mut impl Out) {
-        let Some(version) = self.book.view.of(slot, &self.roster) else {
-            return self.drop_neighbour(now, slot, out);
-        };
-        self.counters.suspected += 1;
-        let (me, threshold) = (self.book.me, self.config.threshold);
-        self.book.on_suspicion(now, me, slot, version, threshold, &self.roster, out);
-        self.alarm(slot, version, out);
-        self.drop_neighbour(now, slot, out);
+        if let Some(version) = self.believe_gone(now, slot, out) {
+            self.alarm(slot, version, out);
+        }
         self.settle(now, out);
+    }
+
+    /// We hear nobody, and take a neighbour for gone: for us alone. Nobody is told, because rather it is we who are out of reach,
+    /// and what is said now waits in our links: heard when the cut is over, it would pass for a member's word.
+    fn miss(&mut self, now: Instant, slot: Slot, out: &mut impl Out) {
+        if self.believe_gone(now, slot, out).is_some() {
+            self.book.delta.withhold(slot);
+        }
+        self.settle(now, out);
+    }
+
+    /// Takes a neighbour for gone, and says in which version it was there.
+    fn believe_gone(&mut self, now: Instant, slot: Slot, out: &mut impl Out) -> Option<Version> {
+        let version = self.book.view.of(slot, &self.roster);
+        if let Some(version) = version {
+            self.counters.suspected += 1;
+            let (me, threshold) = (self.book.me, self.config.threshold);
+            self.book.on_suspicion(now, me, slot, version, threshold, &self.roster, out);
+        }
+        self.drop_neighbour(now, slot, out);
+        version
     }
 }
 
