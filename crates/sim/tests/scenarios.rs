@@ -280,6 +280,13 @@ fn zn_8_who_is_cut_off_alarms_nobody() {
     drawn_members_are_green(411_607);
 }
 
+/// A neighbour restarted behind a cut: the wire to its former life was kept for the new one, and broke when the kernel's last
+/// word of that life came through, 25 s later.
+#[test]
+fn wires_end_with_the_life_they_lead_to() {
+    drawn_members_are_green(410_756);
+}
+
 fn drawn_members_are_green(first: u64) {
     let plan = Swarm { first, runs: 1, jobs: 1, engine: Engine::Zone, workload: None, keep_going: true };
     let summary = swarm(&plan, |_, _| ());

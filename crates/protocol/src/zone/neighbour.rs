@@ -22,6 +22,8 @@ pub(super) struct Neighbour {
     pub(super) viewed: bool,
     /// When we asked, or when it was linked.
     pub(super) since: Instant,
+    /// The incarnation in which it was linked: wires with it lead to that life.
+    pub(super) life: Option<u64>,
     /// A tripwire was asked for, or is up.
     pub(super) wired: bool,
     /// Beats sent to it, the last that it echoed, and the last heard from it.
@@ -72,6 +74,7 @@ impl Neighbour {
             ours: false,
             viewed: false,
             since: now,
+            life: None,
             wired: false,
             beats: 0,
             echoed: 0,
@@ -105,7 +108,7 @@ impl Neighbour {
 
     pub(super) fn fingerprint(&self, print: &mut Fingerprint) {
         print.add(&(self.slot, self.addr, self.ahead, self.behind, self.random, self.linked, self.ours, self.wired));
-        print.add(&self.viewed);
+        print.add(&(self.viewed, self.life));
         print.add(&(self.beats, self.echoed, self.heard, self.beaten, self.strays, self.differs, self.misses));
         print.add(&(self.round_trip, self.doubt.is_some()));
         print.instant(self.since);
