@@ -287,6 +287,13 @@ fn wires_end_with_the_life_they_lead_to() {
     drawn_members_are_green(410_756);
 }
 
+/// ZN-3: two who were alone asked each other in the same moment of each second, and each question broke off the session in which
+/// the other's was answered.
+#[test]
+fn zn_3_two_who_are_alone_find_each_other() {
+    drawn_members_are_green(410_624);
+}
+
 fn drawn_members_are_green(first: u64) {
     let plan = Swarm { first, runs: 1, jobs: 1, engine: Engine::Zone, workload: None, keep_going: true };
     let summary = swarm(&plan, |_, _| ());
