@@ -13,6 +13,10 @@ use phalanx_wire::zone::Note;
 const TRIES: u32 = 4;
 /// Others who must get no answer from a doubted one either, where there are so many.
 const SECONDS: usize = 2;
+/// Who was vouched for when it was doubted last has so many times as long, in which more others are asked. Where many ways are bad at
+/// once a few others may happen to be behind bad ones, too; and a neighbour that we cannot hear is doubted every other second, so what
+/// is unlikely each time comes true.
+const VOUCHED: u64 = 4;
 /// The shortest wait between probes.
 const SPACING: Duration = Duration::from_millis(4);
 /// For each so many members who hears nobody waits once more as long before it believes that they are gone, not it.
@@ -168,6 +172,7 @@ impl Zone {
                     let quick = (doubt.tripped || doubt.refused > 1) && !self.watch.is_strained();
                     let window = if quick { self.config.tripped } else { self.config.silent };
                     let window = window.max((neighbour.round_trip * 8).min(self.config.silent));
+                    let window = if neighbour.vouched { self.config.silent * VOUCHED } else { window };
                     let (since, tries) = (doubt.since, doubt.tries);
                     let (asked, seconds) = (doubt.asked, doubt.seconds);
                     // One opinion is not enough where there are more; with two members there is nobody else to ask.

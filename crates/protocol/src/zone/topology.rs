@@ -319,6 +319,7 @@ fn link(neighbour: &mut Neighbour, now: Instant, life: u64) -> bool {
     neighbour.linked = true;
     neighbour.since = now;
     neighbour.heard_at = now;
+    neighbour.vouched = false;
     neighbour.misses = 0;
     neighbour.beaten = false;
     neighbour.differs = 0;
