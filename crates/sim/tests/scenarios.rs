@@ -5,6 +5,8 @@ use std::path::PathBuf;
 
 const GUIDE: &str = include_str!("../../../docs/scenarios.md");
 const SEEDS: std::ops::Range<u64> = 1..4;
+/// Runs with drawn broken pairs.
+const PAIR_SEEDS: u64 = 24;
 /// Changes nothing.
 const AS_IS: &[&str] = &[];
 
@@ -271,6 +273,49 @@ fn two_members_come_back_to_each_other() {
 #[test]
 fn zn_5_the_dead_of_whom_only_newcomers_know_are_found_out() {
     drawn_members_are_green(61_537);
+}
+
+/// ZN-8: who was cut off took all others for dead, for itself alone; but its alarms to a monitor waited in the link, and were
+/// believed when the cut was over and it was a member again.
+#[test]
+fn zn_8_who_is_cut_off_alarms_nobody() {
+    drawn_members_are_green(411_607);
+}
+
+/// A neighbour restarted behind a cut: the wire to its former life was kept for the new one, and broke when the kernel's last
+/// word of that life came through, 25 s later.
+#[test]
+fn wires_end_with_the_life_they_lead_to() {
+    drawn_members_are_green(410_756);
+}
+
+/// ZN-3: two who were alone asked each other in the same moment of each second, and each question broke off the session in which
+/// the other's was answered.
+#[test]
+fn zn_3_two_who_are_alone_find_each_other() {
+    drawn_members_are_green(410_624);
+}
+
+/// ZN-5: a fifth of all pairs cannot reach each other. Each broken pair on the ring doubted each other every other second, a few
+/// others were asked each time, and now and then these happened to be behind broken ways as well.
+#[test]
+fn zn_5_many_broken_pairs_evict_nobody_who_is_well() {
+    const NODES: u32 = 30;
+    for seed in 1..=PAIR_SEEDS {
+        let mut rng = phalanx_core::Rng::new(seed, 0);
+        let mut text =
+            format!("name = 'x'\nengine = 'zone'\nnodes = {NODES}\nseed = {seed}\nphases = {{ safety = '28s' }}\n");
+        for node in 0..NODES {
+            let against: Vec<u32> = (node + 1..NODES).filter(|_| rng.chance(0.2)).collect();
+            if !against.is_empty() {
+                text += &format!(
+                    "[[fault]]\nat = '5s'\nfor = '20s'\nkind = 'partition'\nname = 'of {node}'\nnodes = [{node}]\nagainst = {against:?}\n"
+                );
+            }
+        }
+        let outcome = run(&text);
+        assert_eq!(measured(green(&outcome), "false_positives"), 0, "seed {seed}");
+    }
 }
 
 fn drawn_members_are_green(first: u64) {

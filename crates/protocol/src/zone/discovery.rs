@@ -165,7 +165,11 @@ impl Zone {
         let sought = self.seek(self.discovery.rounds > ROUNDS, out);
         let longest = if self.len() == 1 && target.is_some() { LONELY } else { self.config.discover_last };
         self.discovery.wait = (self.discovery.wait * 2).clamp(first, longest);
-        self.discovery.at = now + self.discovery.wait;
+        // Two who are alone and ask each other in the same moment of each second would break off each other's sessions, for
+        // ever: none of their questions would be answered.
+        let jitter =
+            if self.discovery.wait == LONELY { Duration(self.rng.below(LONELY.0 / 4)) } else { Duration::ZERO };
+        self.discovery.at = now + self.discovery.wait - jitter;
         match target {
             Some((target, removed)) => {
                 if let Some(before) = self.discovery.asked.replace(target) {

@@ -5,7 +5,7 @@
 
 use super::Zone;
 use super::neighbour::{Doubt, Neighbour};
-use crate::member::{Engine, Out, Slot};
+use crate::member::{Engine, Out, Slot, Version};
 use phalanx_core::{Addr, Duration, Instant};
 use phalanx_wire::zone::Note;
 
@@ -13,6 +13,10 @@ use phalanx_wire::zone::Note;
 const TRIES: u32 = 4;
 /// Others who must get no answer from a doubted one either, where there are so many.
 const SECONDS: usize = 2;
+/// Who was vouched for when it was doubted last has so many times as long, in which more others are asked. Where many ways are bad at
+/// once a few others may happen to be behind bad ones, too; and a neighbour that we cannot hear is doubted every other second, so what
+/// is unlikely each time comes true.
+const VOUCHED: u64 = 4;
 /// The shortest wait between probes.
 const SPACING: Duration = Duration::from_millis(4);
 /// For each so many members who hears nobody waits once more as long before it believes that they are gone, not it.
@@ -168,6 +172,7 @@ impl Zone {
                     let quick = (doubt.tripped || doubt.refused > 1) && !self.watch.is_strained();
                     let window = if quick { self.config.tripped } else { self.config.silent };
                     let window = window.max((neighbour.round_trip * 8).min(self.config.silent));
+                    let window = if neighbour.vouched { self.config.silent * VOUCHED } else { window };
                     let (since, tries) = (doubt.since, doubt.tries);
                     let (asked, seconds) = (doubt.asked, doubt.seconds);
                     // One opinion is not enough where there are more; with two members there is nobody else to ask.
@@ -178,9 +183,7 @@ impl Zone {
                     if now >= since + self.strained(window) && tries >= TRIES && seconded {
                         self.suspect(now, slot, out);
                     } else if isolated {
-                        self.suspect(now, slot, out);
-                        // We hear nobody: what we think of others is for us alone.
-                        self.book.delta.withhold(slot);
+                        self.miss(now, slot, out);
                     } else {
                         self.probe(now, slot, out);
                     }
@@ -196,17 +199,33 @@ impl Zone {
         self.config.isolated * (1 + self.len() as u64 / MANY)
     }
 
-    /// A neighbour is gone: everybody hears it.
+    /// A neighbour is gone: everybody hears it, and monitors by the shortest way.
     pub(super) fn suspect(&mut self, now: Instant, slot: Slot, out: &mut impl Out) {
-        let Some(version) = self.book.view.of(slot, &self.roster) else {
-            return self.drop_neighbour(now, slot, out);
-        };
-        self.counters.suspected += 1;
-        let (me, threshold) = (self.book.me, self.config.threshold);
-        self.book.on_suspicion(now, me, slot, version, threshold, &self.roster, out);
-        self.alarm(slot, version, out);
-        self.drop_neighbour(now, slot, out);
+        if let Some(version) = self.believe_gone(now, slot, out) {
+            self.alarm(slot, version, out);
+        }
         self.settle(now, out);
+    }
+
+    /// We hear nobody, and take a neighbour for gone: for us alone. Nobody is told, because rather it is we who are out of reach,
+    /// and what is said now waits in our links: heard when the cut is over, it would pass for a member's word.
+    fn miss(&mut self, now: Instant, slot: Slot, out: &mut impl Out) {
+        if self.believe_gone(now, slot, out).is_some() {
+            self.book.delta.withhold(slot);
+        }
+        self.settle(now, out);
+    }
+
+    /// Takes a neighbour for gone, and says in which version it was there.
+    fn believe_gone(&mut self, now: Instant, slot: Slot, out: &mut impl Out) -> Option<Version> {
+        let version = self.book.view.of(slot, &self.roster);
+        if let Some(version) = version {
+            self.counters.suspected += 1;
+            let (me, threshold) = (self.book.me, self.config.threshold);
+            self.book.on_suspicion(now, me, slot, version, threshold, &self.roster, out);
+        }
+        self.drop_neighbour(now, slot, out);
+        version
     }
 }
 

@@ -20,6 +20,8 @@ const VICTIM: u32 = 2;
 pub(super) struct Said {
     letters: Vec<(Addr, usize)>,
     pub(super) notes: Vec<(Addr, Vec<u8>)>,
+    /// Tripwires asked for, or let go of.
+    pub(super) wires: Vec<(Addr, bool)>,
     joined: Vec<Slot>,
     left: Vec<(Slot, Why)>,
 }
@@ -29,6 +31,8 @@ impl<'a> Sink<Output<'a>> for Said {
         match output {
             Output::Message { to, message, .. } => self.letters.push((to, message.encoded_len())),
             Output::Datagram { to, bytes, .. } => self.notes.push((to, bytes.to_vec())),
+            Output::Wire { to } => self.wires.push((to, true)),
+            Output::Unwire { to } => self.wires.push((to, false)),
             Output::Event(Event::Joined { member, .. }) => self.joined.push(member),
             Output::Event(Event::Left { member, why, .. }) => self.left.push((member, why)),
             _ => {}
@@ -69,10 +73,21 @@ impl Desk {
     }
 
     pub(super) fn letter(&mut self, from: u32, kind: LetterKind, flags: u16, write: impl FnOnce(&mut Vec<u8>)) -> Said {
+        let known = self.zone.roster().find(&identity(from)).and_then(|s| self.zone.version(s));
+        self.letter_as(from, (5, known.map_or(1, |v| v.minor)), (kind, flags), write)
+    }
+
+    /// From somebody who is in this version.
+    pub(super) fn letter_as(
+        &mut self,
+        from: u32,
+        (incarnation, minor): (u64, u32),
+        (kind, flags): (LetterKind, u16),
+        write: impl FnOnce(&mut Vec<u8>),
+    ) -> Said {
         let mut bytes = Vec::new();
         Letter::begin(kind, flags, &mut bytes);
-        let known = self.zone.roster().find(&identity(from)).and_then(|s| self.zone.version(s));
-        Letter::put_sender(&member(from, 5, known.map_or(1, |v| v.minor)), &mut bytes);
+        Letter::put_sender(&member(from, incarnation, minor), &mut bytes);
         write(&mut bytes);
         self.bytes(from, &bytes)
     }

@@ -22,6 +22,8 @@ pub(super) struct Neighbour {
     pub(super) viewed: bool,
     /// When we asked, or when it was linked.
     pub(super) since: Instant,
+    /// The incarnation in which it was linked: wires with it lead to that life.
+    pub(super) life: Option<u64>,
     /// A tripwire was asked for, or is up.
     pub(super) wired: bool,
     /// Beats sent to it, the last that it echoed, and the last heard from it.
@@ -35,6 +37,8 @@ pub(super) struct Neighbour {
     /// Beats in a row that spoke of another view than ours.
     pub(super) differs: u8,
     pub(super) heard_at: Instant,
+    /// Others hear it, and we do not: the way between us is bad.
+    pub(super) vouched: bool,
     /// A bit for each of its last beats: it was lost, or said that ours were.
     pub(super) misses: u16,
     /// The last measured round trip.
@@ -72,6 +76,7 @@ impl Neighbour {
             ours: false,
             viewed: false,
             since: now,
+            life: None,
             wired: false,
             beats: 0,
             echoed: 0,
@@ -80,6 +85,7 @@ impl Neighbour {
             strays: 0,
             differs: 0,
             heard_at: now,
+            vouched: false,
             misses: 0,
             round_trip: Duration::ZERO,
             doubt: None,
@@ -105,7 +111,7 @@ impl Neighbour {
 
     pub(super) fn fingerprint(&self, print: &mut Fingerprint) {
         print.add(&(self.slot, self.addr, self.ahead, self.behind, self.random, self.linked, self.ours, self.wired));
-        print.add(&self.viewed);
+        print.add(&(self.viewed, self.life, self.vouched));
         print.add(&(self.beats, self.echoed, self.heard, self.beaten, self.strays, self.differs, self.misses));
         print.add(&(self.round_trip, self.doubt.is_some()));
         print.instant(self.since);

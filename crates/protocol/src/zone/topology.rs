@@ -100,10 +100,8 @@ impl Zone {
         (flags, fingerprint): (u16, Option<u64>),
         out: &mut impl Out,
     ) {
-        if !self.book.view.contains(sender) {
-            return;
-        }
-        let ring = flags & flag::RING != 0;
+        let Some(life) = self.life(sender) else { return };
+        let (ring, tripwires) = (flags & flag::RING != 0, self.config.tripwires);
         let spare = if flags & flag::URGENT != 0 { SPARE_URGENT } else { SPARE };
         let full = self.neighbours.randoms() >= self.config.randoms + spare;
         let known = self.neighbours.of(sender).map(|n| (n.linked, n.random));
@@ -122,7 +120,9 @@ impl Zone {
         }
         // What we said to it as a neighbour it may have dropped, when it did not take us for one.
         let new = !neighbour.linked || flags & flag::ANEW != 0;
-        link(neighbour, now);
+        if link(neighbour, now, life) && tripwires {
+            out.push(Output::Unwire { to: from });
+        }
         neighbour.ours = true;
         let whole = !std::mem::replace(&mut neighbour.viewed, true) && !same;
         let accept = self.parcel(LetterKind::Accept, flags & flag::RING, whole);
@@ -133,9 +133,7 @@ impl Zone {
     }
 
     pub(super) fn on_accept(&mut self, now: Instant, from: Addr, sender: Slot, flags: u16, out: &mut impl Out) {
-        if !self.book.view.contains(sender) {
-            return;
-        }
+        let Some(life) = self.life(sender) else { return };
         let tripwires = self.config.tripwires;
         // We may have given up meanwhile. It has not: to part again would cross with its next letter, and so on. Who is
         // not wanted on the ring is let go of in good order later.
@@ -148,7 +146,9 @@ impl Zone {
         let new = !neighbour.linked;
         if new {
             neighbour.round_trip = now.since(neighbour.since);
-            link(neighbour, now);
+            if link(neighbour, now, life) && tripwires {
+                out.push(Output::Unwire { to: neighbour.addr });
+            }
         }
         neighbour.ours = true;
         if neighbour.random {
@@ -162,6 +162,11 @@ impl Zone {
         if new {
             self.replicate(now, Happening::Near(sender), out);
         }
+    }
+
+    /// The incarnation of a member that is there.
+    fn life(&self, slot: Slot) -> Option<u64> {
+        self.book.view.of(slot, &self.roster).map(|v| v.incarnation)
     }
 
     pub(super) fn on_reject(&mut self, now: Instant, sender: Slot, out: &mut impl Out) {
@@ -305,11 +310,43 @@ impl Zone {
     }
 }
 
-fn link(neighbour: &mut Neighbour, now: Instant) {
+/// Both have said that they are neighbours. True when they were in a former life of the other, and our wires lead there: a cut may
+/// have kept that from us. Such a wire watches nobody, and its end, which kernels repeat until it arrives, would be taken for the
+/// end of the new life.
+fn link(neighbour: &mut Neighbour, now: Instant, life: u64) -> bool {
+    let outlived = neighbour.life.replace(life).is_some_and(|former| former != life);
+    neighbour.wired &= !outlived;
     neighbour.linked = true;
     neighbour.since = now;
     neighbour.heard_at = now;
+    neighbour.vouched = false;
     neighbour.misses = 0;
     neighbour.beaten = false;
     neighbour.differs = 0;
+    outlived
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::hostile::Desk;
+    use super::super::*;
+    use phalanx_wire::zone::{LetterKind, flag};
+
+    /// Links made anew in the same life keep their wires; those to a former life are let go of, whoever holds them, before there
+    /// are any to the new one.
+    #[test]
+    fn wires_end_with_the_life_they_lead_to() {
+        const PEER: u32 = 3;
+        let to = Addr::Local(PEER);
+        let mut desk = Desk::new(Config::lan());
+        let (connect, accept) = ((LetterKind::Connect, flag::RING), (LetterKind::Accept, flag::RING));
+        let mut wires = |life, what| desk.letter_as(PEER, (life, 1), what, |_| ()).wires;
+        assert_eq!(wires(5, connect), [], "who asks for the link holds the wire");
+        assert_eq!(wires(5, connect), []);
+        assert_eq!(wires(6, connect), [(to, false)]);
+        assert_eq!(wires(6, accept), [(to, true)], "we had asked, too");
+        assert_eq!(wires(6, accept), []);
+        assert_eq!(wires(7, connect), [(to, false)]);
+        assert_eq!(wires(7, accept), [(to, true)]);
+    }
 }

@@ -10,6 +10,7 @@
 //!   get no answer either. A member that hears badly, or is not heard, does not get these, and so cannot take others for
 //!   dead; unless it hears nobody at all for so long that others must have found *it* out
 //!   ([`Config::isolated`](super::Config::isolated)).
+//! - Whom others hear while we do not is behind a bad way: our next doubt about it needs longer, and more opinions.
 //! - A member that was starved blames nobody for what it did not hear.
 //! - A beat says which number it has, and which beat of ours its sender heard last. So a member that hears nothing is
 //!   found out, too; and so is one that is hardly there ([`absence`](super::absence)).
@@ -174,7 +175,7 @@ impl Zone {
             Note::Ask { nonce, of } => self.on_ask(now, from, nonce, &of, out),
             Note::Vouch { nonce, of } => {
                 if let Some(slot) = self.roster.find(&of) {
-                    self.dispel(now, slot, nonce, out);
+                    self.dispel(now, slot, nonce, true, out);
                 }
             }
             Note::Silent { nonce, of } => self.on_silent(now, from, nonce, &of, out),
@@ -189,7 +190,7 @@ impl Zone {
         let Some(neighbour) = self.neighbours.of(slot) else {
             return self.tell(slot, from.addr, true, out);
         };
-        neighbour.heard_at = now;
+        (neighbour.heard_at, neighbour.vouched) = (now, false);
         if !neighbour.on_ring() {
             // One may have been under way when we parted.
             neighbour.strays += 1;
@@ -255,16 +256,16 @@ impl Zone {
         let Some(slot) = self.roster.find(&from.identity) else { return };
         self.relays_answered(slot, from.identity, nonce, out);
         self.damping.answered(from.addr, nonce);
-        self.dispel(now, slot, nonce, out);
+        self.dispel(now, slot, nonce, false, out);
     }
 
-    /// A probe of ours was answered, by whatever way.
-    fn dispel(&mut self, now: Instant, slot: Slot, nonce: u32, out: &mut impl Out) {
+    /// A probe of ours was answered: by the doubted one, or by somebody who vouches for it.
+    fn dispel(&mut self, now: Instant, slot: Slot, nonce: u32, vouched: bool, out: &mut impl Out) {
         let Some(neighbour) = self.neighbours.of(slot) else { return };
         if let Some(doubt) = neighbour.doubt.take_if(|d| d.nonce == nonce) {
             // Its wire broke: perhaps it let go of us. If not, it needs a new one; unless it has asked for a new link since.
             neighbour.linked &= !doubt.tripped || neighbour.since > doubt.since;
-            neighbour.heard_at = now;
+            (neighbour.heard_at, neighbour.vouched) = (now, vouched);
             self.counters.dispelled += 1;
             let (addr, linked, chosen) = (neighbour.addr, neighbour.linked, neighbour.ahead || neighbour.random);
             if !linked && !chosen {
