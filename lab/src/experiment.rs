@@ -4,7 +4,7 @@ use crate::error::Error;
 use crate::noise;
 use crate::plot::Picture;
 use crate::report::{Check, Report, Row};
-use crate::{link, peers, sim_speed, soak, timer, zone};
+use crate::{link, peers, sim_speed, soak, timer, view, zone};
 use std::io::{IsTerminal, Write};
 
 /// Long enough for the trials of most experiments.
@@ -57,6 +57,8 @@ pub(crate) const ALL: &[&dyn Experiment] = &[
     &zone::recipes::ZoneRecipes,
     &zone::recipes::ZoneLifeguard,
     &zone::recipes::ZoneLifeguardGrid,
+    &view::stabilization::ViewStabilization,
+    &view::multifail::ViewMultifail,
     &peers::Peers,
     &soak::Soak,
 ];

@@ -18,6 +18,7 @@ mod soak;
 mod stats;
 mod timer;
 mod trials;
+mod view;
 mod zone;
 
 use clap::{Parser, Subcommand, ValueEnum};

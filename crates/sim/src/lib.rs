@@ -13,6 +13,7 @@
 //! | `fault`, `befall`, `disk` | what goes wrong |
 //! | `sim`, `director`, `barrier` | windows, and what happens between them |
 //! | `check`, `stats` | what must hold, and what was counted |
+//! | [`task`] | tasks of a job: the view machine alone |
 //! | [`race`], [`heartbeat`] | the engine's speed, for the lab |
 //!
 //! ```
@@ -69,6 +70,7 @@ mod shard;
 mod sim;
 pub mod station;
 mod stats;
+pub mod task;
 mod topology;
 
 pub use check::{Checker, Cluster, Report, Verdict, Violation};
