@@ -48,7 +48,9 @@ impl View {
     pub fn new(bounds: Bounds) -> Result<Self, phalanx_protocol::view::tree::TreeError> {
         let person = |i: u8| Person { host: Addr::Local(i.into()), boot: 1, stint: 0 };
         let first = roster::View::first(bounds.arity, (0..bounds.nodes).map(person))?;
-        let config = Config { inquiry: Duration::ZERO, ..Config::default() };
+        // Equal times: who waits for a majority then goes through few different moments.
+        let unit = Duration::from_millis(1);
+        let config = Config { inquiry: Duration::ZERO, patience: unit, retry: unit, ..Config::default() };
         Ok(Self { bounds, config, first })
     }
 }
