@@ -45,10 +45,10 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, String> {
     Ok(if fine { ExitCode::SUCCESS } else { crate::EXIT_ERROR.into() })
 }
 
-/// Everything but the end; true when only the killed were taken for dead, and by everybody.
 /// By then neighbours are chosen, and wires are up.
 const SETTLED: Duration = Duration::from_millis(300);
 
+/// Everything but the end; true when only the killed were taken for dead, and by everybody.
 fn show(cluster: &Local, nodes: usize, kills: usize) -> Result<bool, String> {
     println!("Starting {nodes} daemons, one process each, on loopback …");
     let took = cluster.up(nodes, 1)?;

@@ -105,8 +105,10 @@ impl Tasked {
     }
 
     fn depart(&mut self, now: Instant, net: &mut Ctx<'_, Self>) {
-        while let Some((_, to, bytes)) = self.outbox.pop_front_if(|o| o.0 <= now) {
-            net.send(to, bytes);
+        while self.outbox.front().is_some_and(|o| o.0 <= now) {
+            if let Some((_, to, bytes)) = self.outbox.pop_front() {
+                net.send(to, bytes);
+            }
         }
     }
 }
@@ -176,7 +178,7 @@ pub fn hurt(job: &Job, dead: &[Task], known: &[Task]) -> Result<Outcome, JobErro
     }
     let times = |pick: fn(&Note) -> bool| sim.notes().iter().filter(move |n| pick(&n.2)).map(|n| n.0);
     let begun = times(|n| matches!(n, Note::Begun(_)));
-    let took = match (begun.clone().next(), times(|n| matches!(n, Note::Settled(_))).last()) {
+    let took = match (begun.clone().next(), times(|n| matches!(n, Note::Settled(_))).next_back()) {
         (Some(first), Some(last)) => last.since(first),
         _ => Duration::ZERO,
     };
