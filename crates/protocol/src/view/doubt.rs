@@ -50,8 +50,13 @@ impl Default for Doubts {
 }
 
 impl Doubts {
-    pub(super) fn restart(&mut self, now: Instant, config: &Config) {
+    /// Who is in no view doubts nobody.
+    pub(super) fn end(&mut self) {
         *self = Self { nonce: self.nonce, ..Self::default() };
+    }
+
+    pub(super) fn restart(&mut self, now: Instant, config: &Config) {
+        self.end();
         if config.inquiry > Duration::ZERO {
             self.round_at = now + config.inquiry;
         }

@@ -237,6 +237,9 @@ impl Member {
         self.standing = Standing::Out;
         self.relay = None;
         self.lead = Lead::Idle;
+        self.accepted = None;
+        self.late_at = Instant::NEVER;
+        self.doubts.end();
         self.knocks.clear();
         out.push(if left { Output::Left } else { Output::Excluded { view } });
     }

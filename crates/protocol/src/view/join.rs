@@ -259,6 +259,8 @@ impl Member {
             self.say(child, Words::Over { view: self.view.id() }, out);
         }
         self.standing = Standing::Out;
+        (self.relay, self.accepted) = (None, None);
+        self.doubts.end();
         out.push(Output::Aborted);
     }
 
