@@ -8,6 +8,7 @@ mod order;
 mod pair;
 mod rumour;
 mod script;
+mod view;
 mod wire;
 mod world;
 
@@ -15,13 +16,14 @@ pub use fault::fault_rules;
 pub use order::order_wire;
 pub use pair::{link_arrived, rcl_pair};
 pub use rumour::rumour_heard;
+pub use view::view_heard;
 pub use wire::{wire_mml, wire_outer, wire_rcl};
 
 /// Takes any bytes; panics when something is wrong.
 pub type Target = fn(&[u8]);
 
 /// All targets by name.
-pub const ALL: [(&str, Target); 8] = [
+pub const ALL: [(&str, Target); 9] = [
     ("wire_outer", wire_outer),
     ("wire_rcl", wire_rcl),
     ("wire_mml", wire_mml),
@@ -30,4 +32,5 @@ pub const ALL: [(&str, Target); 8] = [
     ("fault_rules", fault_rules),
     ("order_wire", order_wire),
     ("rumour_heard", rumour_heard),
+    ("view_heard", view_heard),
 ];

@@ -55,6 +55,11 @@ fn order_wire() {
 }
 
 #[test]
+fn view_heard() {
+    try_out("view_heard", 20_000, 300);
+}
+
+#[test]
 fn rumour_heard() {
     try_out("rumour_heard", 5_000, 600);
 }

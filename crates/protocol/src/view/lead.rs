@@ -51,7 +51,7 @@ impl Member {
         match self.build() {
             Some(change) if is_ours => self.begin(now, wave_of(&change, &self.view), first, Some(change), out),
             _ => {
-                let ballot = Ballot { counter: self.promised.counter + 1, owner: self.me };
+                let ballot = Ballot { counter: self.promised.counter.saturating_add(1), owner: self.me };
                 self.begin(now, Wave::RootDead, ballot, None, out);
             }
         }
@@ -72,7 +72,8 @@ impl Member {
     /// One change of all that we have heard; none when that is nothing.
     fn build(&self) -> Option<Change> {
         let mut failed: BTreeSet<_> = self.gone().filter(|&t| self.view.contains(t)).collect();
-        if self.standing == Standing::Leaving {
+        // Who is left alone ends the job by leaving: a view without anybody is none.
+        if self.standing == Standing::Leaving && failed.len() as u32 + 1 < self.view.tree().len() {
             failed.insert(self.me);
         }
         let (mut joined, mut ranks) = (Vec::new(), Vec::new());
@@ -82,7 +83,7 @@ impl Member {
                 Wanted::Again(task) => task,
                 Wanted::More | Wanted::Spare => Task(next),
             };
-            let stint = self.view.person(task).map_or(0, |p| p.stint + 1);
+            let stint = self.view.person(task).map_or(0, |p| p.stint.saturating_add(1));
             if self.view.contains(task) {
                 failed.insert(task);
             }
@@ -100,7 +101,7 @@ impl Member {
         self.fill_ranks(&failed, &joined, &mut ranks);
         let checkpoint = self.wants_checkpoint;
         let empty = failed.is_empty() && joined.is_empty() && ranks.is_empty() && !checkpoint;
-        let id = ViewId { number: self.seen + 1, root: self.me, stint: self.view.person(self.me)?.stint };
+        let id = ViewId { number: self.seen.saturating_add(1), root: self.me, stint: self.view.person(self.me)?.stint };
         let failed = failed.into_iter().collect();
         (!empty).then(|| Change { id, base: self.view.id(), failed, joined, ranks, checkpoint })
     }

@@ -10,6 +10,9 @@ use std::collections::BTreeMap;
 use std::net::{Ipv4Addr, SocketAddr, SocketAddrV6};
 use std::sync::Arc;
 
+/// How far the numbers of a view and its successor may be apart: each attempt that came to nothing costs one.
+const STEP_MAX: u64 = 1 << 32;
+
 /// One view of a job. Copies share all that is large.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct View {
@@ -163,7 +166,10 @@ impl View {
             rank < ranks && known(task)
         });
         let left = u64::from(self.tree.len()) + change.joined.len() as u64 > change.failed.len() as u64;
+        // Numbers that somebody made up must not run out.
+        let near = change.id.number - self.id.number.min(change.id.number) <= STEP_MAX;
         change.base == self.id
+            && near
             && in_line
             && held
             && left
@@ -298,6 +304,7 @@ mod tests {
             Change { ranks: vec![(4, Task(0))], ..change(&v) },
             Change { ranks: vec![(0, Task(9))], ..change(&v) },
             Change { base: ViewId { number: 9, ..v.id() }, ..change(&v) },
+            Change { id: ViewId { number: u64::MAX, ..v.id() }, ..change(&v) },
         ];
         for change in bad {
             assert!(!v.allows(&change), "{change:?}");

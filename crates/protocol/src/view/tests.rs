@@ -416,6 +416,17 @@ fn leaving_in_good_order() {
     assert_eq!(net.tasks(), [1, 2]);
 }
 
+/// The last one ends the job: no view is left without anybody. (Found by fuzzing.)
+#[test]
+fn the_last_one_may_leave() {
+    let mut net = Net::new(2, 3, Config { on_partition: OnPartition::Continue, ..config() });
+    [0, 1].iter().for_each(|&t| net.crash(t));
+    net.tell(2, Input::Leave);
+    net.verdict(&[0, 1]);
+    net.settle(LONG);
+    assert_eq!(net.told(2).last(), Some(&&Told::Left));
+}
+
 /// Everything at once, thousands of times: crashes, verdicts late and early, joins, quick restarts, lost letters.
 #[test]
 fn rv_3_sweep() {
