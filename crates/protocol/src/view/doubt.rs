@@ -210,8 +210,9 @@ impl Member {
         let asked = self.doubts.inquiries.len();
         self.doubts.inquiries.retain(|i| (i.task, i.nonce) != (from, nonce));
         if self.doubts.inquiries.len() < asked && self.doubts.gone.remove(&from).is_some() {
-            // It lives after all.
+            // It lives after all, and its number is not free.
             self.doubts.reports.remove(&from);
+            self.refuse_knocks_for(from, out);
             if self.root() != self.me && self.lead != super::lead::Lead::Idle {
                 self.relay.take_if(|r| r.upstream.is_none());
                 self.lead = super::lead::Lead::Idle;

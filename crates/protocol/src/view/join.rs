@@ -142,6 +142,16 @@ impl Member {
         }
     }
 
+    /// A task whose number others wanted is well.
+    pub(super) fn refuse_knocks_for(&mut self, task: Task, out: &mut impl Out) {
+        let knocks = std::mem::take(&mut self.knocks);
+        let (refused, others): (Vec<_>, _) = knocks.into_iter().partition(|k| k.wanted == Wanted::Again(task));
+        self.knocks = others;
+        for Knock { host, boot, .. } in refused {
+            self.say_at(host, Task::NONE, Words::Refused { boot, why: Refusal::Taken }, out);
+        }
+    }
+
     /// In a new view: who is in it need not knock (it may have knocked twice, and another root let it in), and who is root no more
     /// gives its newcomers to the next one.
     pub(super) fn sort_out_knocks(&mut self, out: &mut impl Out) {

@@ -187,10 +187,8 @@ impl Member {
 
     /// The last notice of a wave, down the new tree.
     pub(super) fn spread(&self, after: &super::View, change: &Change, out: &mut impl Out) {
-        let gone = |t: Task| self.doubts.gone.contains_key(&t) && !change.joined.iter().any(|j| j.task == t);
-        let newcomer = |t: Task| change.joined.iter().any(|j| j.task == t);
         // Newcomers are welcomed with the whole view; who is below them hears it from us.
-        let skip = |t: Task| gone(t) || newcomer(t);
+        let skip = |t: Task| self.doubts.gone.contains_key(&t) || change.joined.iter().any(|j| j.task == t);
         let targets = if after.contains(self.me) {
             after.tree().children_without(self.me, &skip)
         } else {

@@ -194,6 +194,23 @@ fn rv_5_who_knocks_twice_is_let_in_once() {
     }
 }
 
+/// RV-5: a number that looked free when somebody knocked for it, and whose holder lives after all, is not given away.
+#[test]
+fn rv_5_who_was_only_slow_keeps_its_number() {
+    let mut net = Net::new(2, 5, config());
+    // Without a majority in sight the root cannot act on the knock at once.
+    cut(&mut net, &[0, 1]);
+    net.tell(0, Input::Failed { tasks: &[Task(2), Task(3), Task(4)] });
+    net.run();
+    net.join(9, Wanted::Again(Task(3)), &[0]);
+    net.run();
+    net.cuts.clear();
+    net.settle(LONG);
+    assert_eq!(net.tasks(), ids(0..5));
+    assert_eq!(net.one_view().person(Task(3)).map(|p| p.host), Some(Addr::Local(3)));
+    assert_eq!(net.told(9), [&Told::Refused(Refusal::Taken)]);
+}
+
 #[test]
 fn rv_5_bad_knocks_are_refused() {
     let mut net = Net::new(2, 4, config());
