@@ -42,6 +42,26 @@ pub struct Letter<'a> {
     pub words: Words<'a>,
 }
 
+/// What the host of several tasks must know of a letter to hand it on.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Envelope {
+    /// Which job it belongs to.
+    pub job: u64,
+    /// Who is meant.
+    pub to: Addressee,
+}
+
+/// Whom a letter is for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Addressee {
+    /// This task.
+    Task(Task),
+    /// The newcomer of this start, which may have no number yet.
+    Newcomer(u32),
+    /// Any task that is in the view: somebody knocks.
+    Anybody,
+}
+
 /// Why a wave runs. The names are those of the paper's messages.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 #[repr(u8)]
@@ -239,19 +259,45 @@ pub enum Words<'a> {
     },
 }
 
+impl Envelope {
+    /// Reads as much of a letter as its envelope needs.
+    ///
+    /// # Errors
+    /// Each reason but `Checksum`.
+    pub fn parse(bytes: &[u8]) -> Result<Self, Malformed> {
+        let (job, kind, mut r) = head(bytes)?;
+        let (_, to) = (r.task()?, r.task()?);
+        let to = match kind {
+            9 => Addressee::Anybody,
+            10 => {
+                r.task()?;
+                Addressee::Newcomer(r.u32()?)
+            }
+            11 => Addressee::Newcomer(r.u32()?),
+            _ => Addressee::Task(to),
+        };
+        Ok(Self { job, to })
+    }
+}
+
+/// The job, the kind, and what follows.
+fn head(bytes: &[u8]) -> Result<(u64, u8, Reader<'_>), Malformed> {
+    let (&[version, kind, ref job @ ..], rest) = bytes.split_first_chunk::<10>().ok_or(Malformed::Truncated)?;
+    if version != VERSION {
+        return Err(Malformed::Version);
+    }
+    Ok((u64::from_le_bytes(*job), kind, Reader(rest)))
+}
+
 impl<'a> Letter<'a> {
     /// Checks and reads a letter.
     ///
     /// # Errors
     /// Each reason but `Checksum`.
     pub fn parse(bytes: &'a [u8]) -> Result<Self, Malformed> {
-        let Some((head, rest)) = bytes.split_at_checked(10) else { return Err(Malformed::Truncated) };
-        if head[0] != VERSION {
-            return Err(Malformed::Version);
-        }
-        let mut r = Reader(rest);
+        let (job, kind, mut r) = head(bytes)?;
         let (from, to) = (r.task()?, r.task()?);
-        let words = match head[1] {
+        let words = match kind {
             1 => Words::Report { certain: r.byte()? != 0, view: r.view()?, failed: r.tasks()? },
             2 => Words::Reported { failed: r.tasks()? },
             3 => {
@@ -311,7 +357,6 @@ impl<'a> Letter<'a> {
             19 => Words::Over { view: r.view()? },
             _ => return Err(Malformed::Unknown),
         };
-        let job = u64::from_le_bytes(head[2..10].try_into().expect("eight bytes"));
         Ok(Self { job, from, to, words })
     }
 

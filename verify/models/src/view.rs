@@ -143,7 +143,8 @@ impl State {
         self.places.insert(host, Arc::new(place));
         if excluded {
             // RV-8: an application that was only slow comes back.
-            self.act(host, Some(Input::Rejoin));
+            let boot = self.places[&host].member.boot() + 1;
+            self.act(host, Some(Input::Rejoin { boot }));
         }
         if !failed.is_empty() {
             self.act(host, Some(Input::Failed { tasks: &failed }));

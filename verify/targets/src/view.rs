@@ -48,10 +48,10 @@ pub fn view_heard(mut bytes: &[u8]) {
                 member.handle(now, Input::Heard { from: Addr::Local(from), bytes: &letter }, &mut out);
             }
             20 | 21 => member.handle(now, Input::Failed { tasks: &[Task(from)] }, &mut out),
-            22 => member.handle(now, Input::Lost { task: Task(from), certain: false }, &mut out),
+            22 => member.handle(now, Input::Lost { tasks: &[Task(from)], certain: false }, &mut out),
             23 => member.handle(now, Input::Paused, &mut out),
             24 => member.handle(now, Input::Checkpoint, &mut out),
-            25 => member.handle(now, Input::Rejoin, &mut out),
+            25 => member.handle(now, Input::Rejoin { boot: member.boot().wrapping_add(1) }, &mut out),
             26 => member.handle(now, Input::Leave, &mut out),
             _ if member.deadline() != Instant::NEVER => {
                 now = now.max(member.deadline());

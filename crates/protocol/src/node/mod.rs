@@ -8,6 +8,7 @@
 //!   Transmit ◀── link ◀── route ◀── engine, rumours       Wire, Unwire ──▶ driver
 //! ```
 
+pub(crate) mod parting;
 mod route;
 mod rumours;
 mod start;
@@ -18,8 +19,9 @@ use crate::link::status::Ticket;
 use crate::link::{self, Link};
 use crate::member::{Engine, Event, Name};
 use crate::rumour::{self, Rumours};
+use parting::Parting;
 use phalanx_core::buf::Attachment;
-use phalanx_core::{Addr, Buf, Code, Duration, Fingerprint, Instant, Machine, NodeId, Port, Sink};
+use phalanx_core::{Addr, Buf, Code, Fingerprint, Instant, Machine, Port, Sink};
 use route::{Errand, Heard};
 
 /// HI-1: the two planes of a hierarchy. Each has an engine of its own, which speaks and listens at a port of its own.
@@ -57,9 +59,6 @@ impl Plane {
 
 /// Where rumours are spoken and heard.
 const RUMOURS: Port = Port(3);
-
-/// How long a link that nobody needs any more may take to come to rest.
-const PARTING: Duration = Duration::from_secs(3);
 
 /// What a driver tells a node.
 #[derive(Debug)]
@@ -161,22 +160,21 @@ pub struct Node<E> {
     /// What the link handed on, for the engine; and what the engine wants sent. Both empty between calls.
     heard: Vec<Heard>,
     errands: Vec<Errand>,
-    /// Peers that are not needed any more, and until when their links may still end in good order.
-    parting: Vec<(Instant, NodeId)>,
+    parting: Parting,
 }
 
 impl<E: Engine> Node<E> {
     /// A node of a link and an engine. `largest` is the largest datagram that the platform carries.
     #[must_use]
     pub fn new(link: Link, engine: E, largest: u16) -> Self {
-        let (heard, errands, parting) = (Vec::new(), Vec::new(), Vec::new());
+        let (heard, errands, parting) = (Vec::new(), Vec::new(), Parting::default());
         Self { link, engine: Some(engine), management: None, rumours: None, largest, heard, errands, parting }
     }
 
     /// A supervisor: a member of the management zone, and of no base zone.
     #[must_use]
     pub fn supervisor(link: Link, management: E, largest: u16) -> Self {
-        let (heard, errands, parting) = (Vec::new(), Vec::new(), Vec::new());
+        let (heard, errands, parting) = (Vec::new(), Vec::new(), Parting::default());
         Self {
             link,
             engine: None,
@@ -330,11 +328,7 @@ impl<E: Engine> Machine for Node<E> {
         }
         self.expire_rumours(now, out);
         self.run_errands(now, out);
-        while let Some(i) = self.parting.iter().position(|p| p.0 <= now) {
-            let (_, node) = self.parting.swap_remove(i);
-            // It may be gone already.
-            let _ = self.link.forget(node);
-        }
+        self.parting.expire(&mut self.link, now);
         if self.link.deadline() <= now {
             self.link.expire(now, &mut route::LinkOut { heard: &mut self.heard, out });
             self.pass_on(now, out);
@@ -343,10 +337,9 @@ impl<E: Engine> Machine for Node<E> {
     }
 
     fn deadline(&self) -> Instant {
-        let parting = self.parting.iter().map(|p| p.0).fold(Instant::NEVER, Instant::min);
         let engines = self.engine.iter().chain(self.management.as_deref()).map(Machine::deadline);
         let rumours = self.rumours.as_ref().map_or(Instant::NEVER, |r| r.deadline());
-        engines.fold(self.link.deadline().min(parting).min(rumours), Instant::min)
+        engines.fold(self.link.deadline().min(self.parting.deadline()).min(rumours), Instant::min)
     }
 
     fn fingerprint(&self, print: &mut Fingerprint) {
@@ -355,9 +348,6 @@ impl<E: Engine> Machine for Node<E> {
         if let Some(rumours) = &self.rumours {
             rumours.fingerprint(print);
         }
-        for &(at, node) in &self.parting {
-            print.instant(at);
-            print.add(&node);
-        }
+        self.parting.fingerprint(print);
     }
 }

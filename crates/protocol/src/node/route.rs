@@ -1,6 +1,6 @@
 //! Who hears whom: what the link hands on goes to the machine that cares, and what machines decide goes to the link.
 
-use super::{Node, Out, Output, PARTING, Plane, RUMOURS};
+use super::{Node, Out, Output, Plane, RUMOURS};
 use crate::link::{self, states};
 use crate::member::{self, Engine, Peer};
 use phalanx_core::{
@@ -208,7 +208,7 @@ impl<E: Engine> Node<E> {
                     self.tell_engines(now, || Input::Refused { addr }, out);
                 }
             }
-            Heard::Closed { node } => self.on_closed(node),
+            Heard::Closed { node } => self.parting.on_closed(&mut self.link, node),
         }
     }
 
@@ -217,14 +217,6 @@ impl<E: Engine> Node<E> {
         let (addr, who) = self.link.whereabouts(node)?;
         let (identity, boot) = who?;
         Some(Peer { addr, identity, boot })
-    }
-
-    /// Both sides are done with each other.
-    fn on_closed(&mut self, node: NodeId) {
-        if let Some(i) = self.parting.iter().position(|p| p.1 == node) {
-            self.parting.swap_remove(i);
-            let _ = self.link.forget(node);
-        }
     }
 
     /// What machines decided goes to the link, which sends when it next expires.
@@ -277,7 +269,7 @@ impl<E: Engine> Node<E> {
                 // A neighbour that cannot take it is about to be one no more; others pass the rumour on.
                 let _ = sent;
             }
-            Errand::Release { addr } => self.part_with(now, addr),
+            Errand::Release { addr } => self.parting.part_with(&mut self.link, now, addr),
         }
     }
 
@@ -287,26 +279,7 @@ impl<E: Engine> Node<E> {
         let _ = self.link.send_group(plane.port(), group, plane.port(), bytes.bytes(), &mut out);
     }
 
-    /// The link's number for an address, which is needed from now on.
     fn reach(&mut self, addr: Addr) -> Result<NodeId, Code> {
-        let node = self.link.peer(addr, self.largest.into())?;
-        let Some(i) = self.parting.iter().position(|p| p.1 == node) else { return Ok(node) };
-        // Reliable traffic was ended: it begins anew.
-        self.parting.swap_remove(i);
-        self.link.forget(node)?;
-        self.link.peer(addr, self.largest.into())
-    }
-
-    /// Nobody needs this peer any more: what was sent may still arrive.
-    fn part_with(&mut self, now: Instant, addr: Addr) {
-        let Some(node) = self.link.find(addr) else { return };
-        if self.parting.iter().any(|p| p.1 == node) {
-            return;
-        }
-        if self.peer(node).is_none() || self.link.close(now, node).is_err() {
-            let _ = self.link.forget(node);
-            return;
-        }
-        self.parting.push((now + PARTING, node));
+        self.parting.reach(&mut self.link, addr, self.largest)
     }
 }

@@ -111,11 +111,14 @@ impl Member {
     }
 
     /// We found out ourselves; see [`super::Input::Lost`].
-    pub(super) fn on_lost(&mut self, now: Instant, task: Task, certain: bool, out: &mut impl Out) {
+    pub(super) fn on_lost(&mut self, now: Instant, tasks: &[Task], certain: bool, out: &mut impl Out) {
         if certain {
-            self.on_gone(now, &[task], true, out);
-        } else if self.view.contains(task) {
-            self.inquire(now, task, out);
+            return self.on_gone(now, tasks, true, out);
+        }
+        for &task in tasks {
+            if self.view.contains(task) {
+                self.inquire(now, task, out);
+            }
         }
     }
 

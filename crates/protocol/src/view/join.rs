@@ -70,6 +70,17 @@ impl Member {
         self.say_at(at, Task::NONE, Words::Knock { wanted, host, boot }, out);
     }
 
+    pub(super) fn on_seek(&mut self, now: Instant, contacts: &[Addr], out: &mut impl Out) {
+        let Standing::Knocking(knocking) = &mut self.standing else { return };
+        let known = knocking.contacts.len();
+        let news = contacts.iter().filter(|c| !knocking.contacts.contains(c)).copied().collect::<Vec<_>>();
+        knocking.contacts.extend(news.into_iter().take(CONTACTS.saturating_sub(known)));
+        if known == 0 && !knocking.contacts.is_empty() {
+            knocking.again_at = now;
+            self.knock_again(now, out);
+        }
+    }
+
     pub(super) fn on_knock(&mut self, now: Instant, knock: Knock, out: &mut impl Out) {
         if let Some(old) = self.predecessor(knock) {
             // A host that starts a task again knows that the old one is dead.
@@ -230,11 +241,11 @@ impl Member {
     }
 
     /// In again, under the old number.
-    pub(super) fn on_rejoin(&mut self, now: Instant, out: &mut impl Out) {
+    pub(super) fn on_rejoin(&mut self, now: Instant, boot: u32, out: &mut impl Out) {
         if self.standing != Standing::Out || self.me == Task::NONE {
             return;
         }
-        self.start.boot = self.start.boot.wrapping_add(1);
+        self.start.boot = boot;
         let others = self.view.tree().tasks().filter(|&t| t != self.me);
         let contacts = others.filter_map(|t| self.view.person(t)).map(|p| p.host).take(CONTACTS).collect();
         let wanted = Wanted::Again(self.me);

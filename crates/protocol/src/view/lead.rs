@@ -123,7 +123,7 @@ impl Member {
             .collect::<Vec<_>>()
             .into_iter();
         for rank in 0..self.view.ranks() {
-            if self.view.holder(rank).is_some_and(|t| !lives(t)) {
+            if self.view.holder(rank).is_some_and(|t| !lives(t) && !self.view.is_awaited(t)) {
                 let Some(spare) = spares.next() else { break };
                 ranks.push((rank, spare));
             }

@@ -71,16 +71,24 @@ pub enum Input<'a> {
     /// We found out ourselves: a connection broke, a host refused us, a message could not be sent.
     Lost {
         /// Who.
-        task: Task,
-        /// The host said so. Otherwise the task was only silent.
+        tasks: &'a [Task],
+        /// Their host said so. Otherwise they were only silent.
         certain: bool,
     },
     /// RV-9: the application saved what it had to save before the view changes.
     Paused,
     /// RV-9: a coordinated checkpoint is wanted.
     Checkpoint,
+    /// Tasks of the job are at these hosts, too: who knocks and found nobody knocks there.
+    Seek {
+        /// Where.
+        contacts: &'a [Addr],
+    },
     /// Somebody who was excluded wants to be in again.
-    Rejoin,
+    Rejoin {
+        /// The start that it is now; see [`Start::boot`].
+        boot: u32,
+    },
     /// The task leaves in good order.
     Leave,
 }
@@ -370,10 +378,11 @@ impl Machine for Member {
     {
         match input {
             Input::Heard { from, bytes } => self.on_letter(now, from, bytes, out),
-            Input::Rejoin => self.on_rejoin(now, out),
+            Input::Seek { contacts } => self.on_seek(now, contacts, out),
+            Input::Rejoin { boot } => self.on_rejoin(now, boot, out),
             _ if !self.is_in() => {}
             Input::Failed { tasks } => self.on_failed(now, tasks, out),
-            Input::Lost { task, certain } => self.on_lost(now, task, certain, out),
+            Input::Lost { tasks, certain } => self.on_lost(now, tasks, certain, out),
             Input::Paused => self.on_paused(now, out),
             Input::Checkpoint => self.on_checkpoint(now, out),
             Input::Leave => self.on_leave(now, out),

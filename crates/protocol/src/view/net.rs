@@ -92,6 +92,11 @@ impl Net {
         view.tree().tasks().filter(is_failed).collect()
     }
 
+    pub(super) fn rejoin(&mut self, host: u32) {
+        self.next_boot += 1;
+        self.tell(host, Input::Rejoin { boot: self.next_boot });
+    }
+
     pub(super) fn tell(&mut self, host: u32, input: Input<'_>) {
         self.act(host, |m, now, out| m.handle(now, input, &mut Each(|o: Output<'_>| out(o))));
     }

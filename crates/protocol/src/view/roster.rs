@@ -13,6 +13,9 @@ use std::sync::Arc;
 /// How far the numbers of a view and its successor may be apart: each attempt that came to nothing costs one.
 const STEP_MAX: u64 = 1 << 32;
 
+/// Who has not come yet.
+const ABSENT: Person = Person { host: Addr::Local(u32::MAX), boot: 0, stint: 0 };
+
 /// One view of a job. Copies share all that is large.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct View {
@@ -98,6 +101,22 @@ impl View {
         let size = people.packed.len().try_into().unwrap_or(u32::MAX);
         let tree = Tree::new(arity, size)?;
         Ok(Self { id: ViewId::FIRST, tree, people: Arc::new(people), ranks: size, holders: Arc::default() })
+    }
+
+    /// The view that a job starts with whose tasks come one by one: only the first is there, the others are let in as they knock.
+    ///
+    /// # Errors
+    /// As [`Tree::new`].
+    pub fn founded(arity: u32, size: u32, first: Person) -> Result<Self, TreeError> {
+        let tree = Tree::new(arity, size)?.changed_in_place(&(1..size).map(Task).collect::<Vec<_>>());
+        let people = People::of((0..size).map(|i| if i == 0 { first } else { ABSENT }));
+        Ok(Self { id: ViewId::FIRST, tree, people: Arc::new(people), ranks: size, holders: Arc::default() })
+    }
+
+    /// True of a task that has not come yet.
+    #[must_use]
+    pub fn is_awaited(&self, task: Task) -> bool {
+        self.people.get(task) == Some(ABSENT)
     }
 
     /// Its name.

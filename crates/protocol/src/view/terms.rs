@@ -102,6 +102,9 @@ pub enum SendError {
     /// We are in no view.
     #[error("this task is in no view: it was excluded, left, or has not joined yet")]
     Outside,
+    /// Too much is under way to that host.
+    #[error("too much is under way to that task already: send it again in a moment")]
+    Busy,
     /// Too long.
     #[error("a message holds {limit} bytes, and this one has {need}: split it")]
     TooLarge {

@@ -94,7 +94,7 @@ fn rv_4_chains_of_dead_roots() {
 fn rv_4_one_detector_is_enough() {
     let mut net = Net::new(2, 15, config());
     [0, 1].iter().for_each(|&t| net.crash(t));
-    net.tell(14, Input::Lost { task: Task(0), certain: true });
+    net.tell(14, Input::Lost { tasks: &[Task(0)], certain: true });
     net.settle(LONG);
     assert_eq!(net.tasks(), ids(2..15));
 }
@@ -257,10 +257,10 @@ fn rv_6_primary() {
     net.settle(Duration::from_millis(200));
     for host in 0..3 {
         assert!(net.told(host).contains(&&Told::Excluded) || host != 0, "{host}");
-        net.tell(host, Input::Lost { task: Task(5), certain: false });
+        net.tell(host, Input::Lost { tasks: &[Task(5)], certain: false });
         net.run();
         assert!(net.told(host).contains(&&Told::Excluded), "{host}");
-        net.tell(host, Input::Rejoin);
+        net.rejoin(host);
     }
     net.settle(LONG);
     assert_eq!(net.tasks(), ids(0..7));
@@ -300,7 +300,7 @@ fn rv_6_continue_and_abort() {
     assert_eq!(net.view(6).map(|v| v.tree().len()), Some(4));
     // When they meet again, those with the higher root are told.
     net.cuts.clear();
-    net.tell(5, Input::Rejoin);
+    net.rejoin(5);
     assert_eq!(net.view(5).map(|v| v.tree().len()), Some(4), "who is in a view needs none");
     let net = run(OnPartition::Abort);
     for host in 0..3 {
@@ -354,11 +354,11 @@ fn rv_8_excluded_though_alive() {
     assert_eq!(net.view(0).map(|v| v.tree().len()), Some(6));
     net.cuts.clear();
     net.failed.clear();
-    net.tell(4, Input::Lost { task: Task(2), certain: true });
+    net.tell(4, Input::Lost { tasks: &[Task(2)], certain: true });
     net.run();
     assert_eq!(net.told(4), [&Told::Excluded]);
     assert_eq!(net.members[&0].counters().outsiders, 1);
-    net.tell(4, Input::Rejoin);
+    net.rejoin(4);
     net.run();
     assert_eq!(net.tasks(), ids(0..7));
 }
@@ -416,7 +416,7 @@ fn rv_11_inquiries_find_the_dead() {
 fn rv_11_a_broken_pair_kills_nobody() {
     let mut net = Net::new(2, 7, config());
     net.cuts.extend([(6, 3), (3, 6)]);
-    net.tell(6, Input::Lost { task: Task(3), certain: false });
+    net.tell(6, Input::Lost { tasks: &[Task(3)], certain: false });
     net.settle(LONG);
     assert_eq!(net.tasks(), ids(0..7));
 }
@@ -517,7 +517,7 @@ fn sweep(seed: u64) {
         net.settle(Duration::from_millis(400));
         // Whom a slow letter made look dead may come back.
         for host in net.members.keys().copied().collect::<Vec<_>>() {
-            net.tell(host, Input::Rejoin);
+            net.rejoin(host);
         }
     }
     net.settle(Duration::from_millis(400));

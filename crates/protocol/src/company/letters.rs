@@ -1,0 +1,215 @@
+//! Who gets which letter: those of the host's own tasks at once, all others over the link.
+
+use super::{Company, LETTERS, Out, Output, Seat};
+use crate::link::{self, states};
+use crate::view::{self, Member};
+use phalanx_core::{Addr, Buf, Code, Endpoint, Instant, Machine, NodeId, Payload, Sink};
+use phalanx_wire::view::{Addressee, Envelope};
+use std::collections::VecDeque;
+
+/// A letter that is to be delivered.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(super) struct Letter {
+    pub(super) to: Addr,
+    pub(super) bytes: Vec<u8>,
+}
+
+/// Something the link said, kept until the link can be asked about its peer.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(super) enum Heard {
+    Letter { from: NodeId, bytes: Buf },
+    Up { node: NodeId },
+    Down { node: NodeId },
+    Refused { node: NodeId },
+    Closed { node: NodeId },
+}
+
+/// The link's decisions.
+pub(super) struct LinkOut<'n, S> {
+    pub(super) heard: &'n mut Vec<Heard>,
+    pub(super) out: &'n mut S,
+}
+
+impl<'o, S: Out> Sink<link::Output<'o>> for LinkOut<'_, S> {
+    fn push(&mut self, output: link::Output<'o>) {
+        match output {
+            link::Output::Transmit { to, packet, ticket, answer } => {
+                self.out.push(Output::Transmit { to, packet, ticket, answer });
+            }
+            link::Output::Message { from, to: LETTERS, payload: Payload::Bytes(bytes) } => {
+                self.heard.push(Heard::Letter { from: from.node, bytes: Buf::copy_of(bytes) });
+            }
+            link::Output::Up { node, .. } => {
+                self.out.push(Output::Reached(states::SESSION_UP));
+                self.heard.push(Heard::Up { node });
+            }
+            link::Output::Down { node, .. } => {
+                self.out.push(Output::Reached(states::SESSION_DOWN));
+                self.heard.push(Heard::Down { node });
+            }
+            link::Output::Refused { node, .. } => self.heard.push(Heard::Refused { node }),
+            link::Output::Closed { node } => self.heard.push(Heard::Closed { node }),
+            link::Output::Writable { .. } => self.out.push(Output::Writable),
+            // Nobody here speaks so.
+            link::Output::Message { .. }
+            | link::Output::Datagram { .. }
+            | link::Output::Managed { .. }
+            | link::Output::Undelivered { .. }
+            | link::Output::Gap { .. } => {}
+        }
+    }
+}
+
+/// A member's decisions.
+pub(super) struct MemberOut<'n, S> {
+    seat: Seat,
+    letters: &'n mut VecDeque<Letter>,
+    out: &'n mut S,
+    /// It has a new view, or is in none any more.
+    pub(super) moved: bool,
+    /// Its part is over.
+    pub(super) ended: bool,
+    /// It wants its task to pause.
+    pub(super) pauses: bool,
+}
+
+impl<'n, S> MemberOut<'n, S> {
+    pub(super) fn new(seat: Seat, letters: &'n mut VecDeque<Letter>, out: &'n mut S) -> Self {
+        Self { seat, letters, out, moved: false, ended: false, pauses: false }
+    }
+}
+
+impl<'o, S: Out> Sink<view::Output<'o>> for MemberOut<'_, S> {
+    fn push(&mut self, output: view::Output<'o>) {
+        match &output {
+            view::Output::Send { to, bytes } => {
+                return self.letters.push_back(Letter { to: *to, bytes: bytes.to_vec() });
+            }
+            view::Output::Installed { .. } => self.moved = true,
+            view::Output::Pause { .. } => self.pauses = true,
+            view::Output::Excluded { .. } | view::Output::Aborted | view::Output::Refused(_) | view::Output::Left => {
+                (self.moved, self.ended) = (true, true);
+            }
+            _ => {}
+        }
+        self.out.push(Output::Said { seat: self.seat, what: output });
+    }
+}
+
+impl Company {
+    /// Has a member do something, and sees to what follows for its host.
+    pub(super) fn act<S: Out>(
+        &mut self,
+        now: Instant,
+        seat: Seat,
+        out: &mut S,
+        act: impl FnOnce(&mut Member, &mut MemberOut<'_, S>),
+    ) {
+        let Some(place) = self.members.get_mut(&seat) else { return };
+        let mut sink = MemberOut::new(seat, &mut self.letters, out);
+        act(&mut place.member, &mut sink);
+        let (moved, ended, pauses) = (sink.moved, sink.ended, sink.pauses);
+        if ended && place.is_empty {
+            self.members.remove(&seat);
+        } else if pauses && place.is_empty {
+            self.tell_one(now, seat, view::Input::Paused, out);
+        }
+        self.moved |= moved;
+    }
+
+    pub(super) fn tell_one(&mut self, now: Instant, seat: Seat, input: view::Input<'_>, out: &mut impl Out) {
+        self.act(now, seat, out, |member, sink| member.handle(now, input, sink));
+    }
+
+    /// Tells each member what `input` says for it.
+    pub(super) fn tell_all<'i>(
+        &mut self,
+        now: Instant,
+        input: impl Fn(&Member) -> Option<view::Input<'i>>,
+        out: &mut impl Out,
+    ) {
+        let told: Vec<_> = self.members.iter().filter_map(|(&s, p)| Some((s, input(&p.member)?))).collect();
+        for (seat, input) in told {
+            self.tell_one(now, seat, input, out);
+        }
+    }
+
+    /// Until nobody here has anything to say.
+    pub(super) fn run(&mut self, now: Instant, out: &mut impl Out) {
+        loop {
+            for heard in std::mem::take(&mut self.heard) {
+                self.on_heard(now, heard, out);
+            }
+            let Some(letter) = self.letters.pop_front() else {
+                if std::mem::take(&mut self.moved) {
+                    self.on_view(now, out);
+                } else if self.heard.is_empty() {
+                    return;
+                }
+                continue;
+            };
+            if letter.to == self.host {
+                self.deliver(now, self.host, &letter.bytes, out);
+            } else {
+                self.post(now, &letter);
+            }
+        }
+    }
+
+    fn post(&mut self, now: Instant, letter: &Letter) {
+        let Self { link, parting, largest, .. } = self;
+        let sent = parting
+            .reach(link, letter.to, *largest)
+            .and_then(|node| link.send_reliable(now, LETTERS, Endpoint { node, port: LETTERS }, &letter.bytes));
+        // Whoever waits for an answer asks again.
+        self.is_full |= matches!(sent, Err(Code::LocalResource | Code::RemoteResource));
+    }
+
+    fn on_heard(&mut self, now: Instant, heard: Heard, out: &mut impl Out) {
+        let addr_of = |company: &Self, node| company.link.whereabouts(node).map(|w| w.0);
+        match heard {
+            Heard::Letter { from, bytes } => {
+                if let Some(from) = addr_of(self, from) {
+                    self.on_alive(from);
+                    self.deliver(now, from, bytes.bytes(), out);
+                }
+            }
+            Heard::Up { node } => {
+                if let Some(addr) = addr_of(self, node) {
+                    self.on_alive(addr);
+                }
+            }
+            Heard::Down { node } => {
+                if let Some(addr) = addr_of(self, node) {
+                    self.lose(now, addr, false, out);
+                }
+            }
+            Heard::Refused { node } => self.on_refused(now, node, out),
+            Heard::Closed { node } => self.parting.on_closed(&mut self.link, node),
+        }
+    }
+
+    /// A letter for somebody here.
+    fn deliver(&mut self, now: Instant, from: Addr, bytes: &[u8], out: &mut impl Out) {
+        let seat = Envelope::parse(bytes).ok().filter(|e| e.job == self.job).and_then(|e| self.addressee(e.to));
+        match seat {
+            Some(seat) => self.tell_one(now, seat, view::Input::Heard { from, bytes }, out),
+            None => self.strays += 1,
+        }
+    }
+
+    fn addressee(&self, to: Addressee) -> Option<Seat> {
+        let mut members = self.members.iter().map(|(&seat, p)| (seat, &p.member));
+        let found = match to {
+            Addressee::Newcomer(boot) => members.find(|(_, m)| m.boot() == boot),
+            Addressee::Anybody => members.find(|(_, m)| m.view().is_some()),
+            // A task that came again has a predecessor which is not in any view.
+            Addressee::Task(task) => {
+                let own = |m: &Member| m.me() == task;
+                let is_in = members.clone().find(|(_, m)| own(m) && m.view().is_some());
+                is_in.or_else(|| members.find(|(_, m)| own(m)))
+            }
+        };
+        found.map(|(seat, _)| seat)
+    }
+}
