@@ -5,10 +5,12 @@
 //! | module | words |
 //! |---|---|
 //! | here | members, status, events, attributes, services |
+//! | [`jobs`] | jobs and their views, tasks and their shepherds |
 //! | [`rumours`] | what is told and asked among all members |
 //! | [`zones`] | zones and their census |
 //! | [`operate`] | keys, faults, round trips |
 
+pub mod jobs;
 pub mod operate;
 pub mod rumours;
 pub mod zones;
@@ -50,6 +52,9 @@ pub mod path {
     pub const CENSUS: &str = "/v1/census";
     /// A list of [`Zone`](super::zones::Zone)s; `/v1/zones/NAME` has the members of one.
     pub const ZONES: &str = "/v1/zones";
+    /// A list of [`Job`](super::jobs::Job)s; `/v1/jobs/NAME` has the [`JobView`](super::jobs::JobView) of one, and takes a
+    /// [`JobWanted`](super::jobs::JobWanted) for the [`Fold`](super::jobs::Fold) of its tasks here.
+    pub const JOBS: &str = "/v1/jobs";
     /// Figures for Prometheus.
     pub const METRICS: &str = "/metrics";
     /// What is where, in OpenAPI's words.

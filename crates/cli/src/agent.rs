@@ -1,6 +1,6 @@
 //! `phalanx agent`: the daemon. `phalanx config show`: what it would be started with, and why.
 
-mod log;
+pub(crate) mod log;
 mod plan;
 
 use log::Log;

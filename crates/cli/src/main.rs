@@ -10,6 +10,7 @@ mod dev;
 mod directory;
 mod doctor;
 mod fault;
+mod jobs;
 mod keys;
 mod lab;
 mod local;
@@ -53,6 +54,10 @@ enum Command {
     Zones(zones::ZonesArgs),
     Census(zones::CensusArgs),
     Tree(zones::TreeArgs),
+    View(jobs::ViewArgs),
+    Task(jobs::TaskArgs),
+    #[command(hide = true)]
+    Shepherd(jobs::ShepherdArgs),
     Leave(ask::Leave),
     ForceLeave(rumours::ForceLeave),
     Keys(keys::Args),
@@ -91,6 +96,9 @@ fn main() -> ExitCode {
         Command::Zones(args) => Ok(zones::zones(&args)),
         Command::Census(args) => Ok(zones::census(&args)),
         Command::Tree(args) => Ok(zones::tree(&args)),
+        Command::View(args) => Ok(jobs::view(&args)),
+        Command::Task(args) => Ok(jobs::task(&args)),
+        Command::Shepherd(args) => jobs::shepherd(&args),
         Command::Leave(args) => Ok(ask::leave(&args)),
         Command::ForceLeave(args) => Ok(rumours::force_leave(&args)),
         Command::Keys(args) => keys::run(&args),

@@ -27,9 +27,11 @@ pub(crate) struct CensusArgs {
     common: Common,
 }
 
-/// The cluster drawn as a tree; who is gone is marked with a cross
+/// The cluster drawn as a tree, or the tasks of a job; who is gone is marked with a cross
 #[derive(clap::Args)]
 pub(crate) struct TreeArgs {
+    /// A job
+    job: Option<String>,
     #[command(flatten)]
     common: Common,
 }
@@ -85,6 +87,9 @@ struct Leaf {
 }
 
 pub(crate) fn tree(args: &TreeArgs) -> ExitCode {
+    if let Some(job) = &args.job {
+        return crate::jobs::tree(&args.common, job);
+    }
     told(branches(&args.common.client()), |(title, branches)| match args.common.output {
         Output::Json => print_json(&branches),
         // Nobody reads any more: that is no error.
@@ -103,6 +108,7 @@ fn branches(client: &Client) -> Result<(String, Vec<Branch>), Error> {
         delegate: delegates.contains(m.name.as_str()),
         me: m.me,
     };
+    let many = |n: u64, what: &str| format!("{n} {what}{}", if n == 1 { "" } else { "s" });
     let mut branches = Vec::new();
     let supervises = census.supervisors > 0 && members.iter().any(|m| m.me && m.zone.is_none());
     if supervises {
@@ -113,7 +119,7 @@ fn branches(client: &Client) -> Result<(String, Vec<Branch>), Error> {
         });
     }
     for zone in &census.zones {
-        let counts = format!("{} members, {} delegates", zone.members, zone.delegates);
+        let counts = format!("{}, {}", many(zone.members, "member"), many(zone.delegates, "delegate"));
         let name = if zone.name.is_empty() { "members".to_owned() } else { format!("{} ({counts})", title(zone)) };
         let (leaves, note) = if zone.mine {
             (members.iter().map(leaf).collect(), None)
@@ -125,7 +131,6 @@ fn branches(client: &Client) -> Result<(String, Vec<Branch>), Error> {
         };
         branches.push(Branch { name, members: leaves, note });
     }
-    let many = |n: u64, what: &str| format!("{n} {what}{}", if n == 1 { "" } else { "s" });
     let title = match census.supervisors {
         0 => format!("cluster: {}", many(census.members, "member")),
         supervisors => format!(
@@ -168,7 +173,7 @@ mod tests {
             |name: &str, state: State, delegate, me| Leaf { name: name.into(), state: state.name(), delegate, me };
         let branches = [
             Branch {
-                name: "rack1 * (2 members, 1 delegates)".into(),
+                name: "rack1 * (2 members, 1 delegate)".into(),
                 members: vec![
                     leaf("n1", State::Alive, true, true),
                     leaf("n2", State::Alive, false, false),
@@ -183,7 +188,7 @@ mod tests {
             },
         ];
         let expected = "cluster\n\
-            ├─ rack1 * (2 members, 1 delegates)\n\
+            ├─ rack1 * (2 members, 1 delegate)\n\
             │  ├─ n1 * (delegate)\n\
             │  ├─ n2\n\
             │  └─ n3 ✝ failed\n\

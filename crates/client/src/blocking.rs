@@ -1,6 +1,8 @@
 //! The same for programs without a runtime: each call waits for its answer.
 
 use crate::Error;
+use crate::jobs::{self, Join};
+use phalanx_api::jobs::{Job, JobView, View};
 use phalanx_api::operate::{Fault, KeyChange, KeyRing, RoundTrip};
 use phalanx_api::rumours::{Answer, Question};
 use phalanx_api::zones::{Census, Zone, ZoneMembers};
@@ -55,6 +57,96 @@ impl Client {
     }
 }
 
+impl Client {
+    /// As [`crate::Client::join`].
+    ///
+    /// # Errors
+    /// See [`Error`].
+    pub fn join(&self, job: &str, rank: u32, size: u32) -> Result<Task<'_>, Error> {
+        self.join_with(job, Join::rank(rank, size))
+    }
+
+    /// As [`crate::Client::join_with`].
+    ///
+    /// # Errors
+    /// See [`Error`].
+    pub fn join_with(&self, job: &str, join: Join) -> Result<Task<'_>, Error> {
+        let task = self.runtime.block_on(self.client.join_with(job, join))?;
+        Ok(Task { task, runtime: &self.runtime })
+    }
+}
+
+/// One task of a job. Dropped, it is gone.
+#[derive(Debug)]
+pub struct Task<'c> {
+    task: jobs::Task,
+    runtime: &'c Runtime,
+}
+
+impl Task<'_> {
+    /// As [`jobs::Task::view`]; our number and rank are in it.
+    #[must_use]
+    pub fn view(&self) -> &View {
+        self.task.view()
+    }
+
+    /// As [`jobs::Task::next`].
+    ///
+    /// # Errors
+    /// See [`Error`].
+    pub fn next(&mut self) -> Result<jobs::Event, Error> {
+        self.runtime.block_on(self.task.next())
+    }
+
+    /// As [`jobs::Task::wait_full`].
+    ///
+    /// # Errors
+    /// See [`Error`].
+    pub fn wait_full(&mut self) -> Result<&View, Error> {
+        self.runtime.block_on(self.task.wait_full())
+    }
+
+    /// As [`jobs::Task::send`].
+    ///
+    /// # Errors
+    /// See [`Error`].
+    pub fn send(&self, to: u32, body: &[u8]) -> Result<(), Error> {
+        self.runtime.block_on(self.task.send(to, body))
+    }
+
+    /// As [`jobs::Task::paused`].
+    ///
+    /// # Errors
+    /// See [`Error`].
+    pub fn paused(&self) -> Result<(), Error> {
+        self.runtime.block_on(self.task.paused())
+    }
+
+    /// As [`jobs::Task::checkpoint`].
+    ///
+    /// # Errors
+    /// See [`Error`].
+    pub fn checkpoint(&self) -> Result<(), Error> {
+        self.runtime.block_on(self.task.checkpoint())
+    }
+
+    /// As [`jobs::Task::rejoin`].
+    ///
+    /// # Errors
+    /// See [`Error`].
+    pub fn rejoin(&self) -> Result<(), Error> {
+        self.runtime.block_on(self.task.rejoin())
+    }
+
+    /// As [`jobs::Task::leave`].
+    ///
+    /// # Errors
+    /// See [`Error`].
+    pub fn leave(&self) -> Result<(), Error> {
+        self.runtime.block_on(self.task.leave())
+    }
+}
+
 /// Each of these is a call of [`crate::Client`] that is waited for.
 macro_rules! calls {
     ($($about:literal $name:ident($($arg:ident: $of:ty),*) -> $answer:ty;)*) => {
@@ -97,5 +189,7 @@ calls! {
     "Faults that are injected into the node's traffic." faults() -> Vec<Fault>;
     "Injects a fault: a rule in TOML." inject(rule: &str) -> Fault;
     "Heals a fault, or all." heal(id: Option<u32>) -> ();
+    "Jobs of which the node knows." jobs() -> Vec<Job>;
+    "The view of a job, wherever its tasks are." job(job: &str) -> JobView;
     "Figures, as Prometheus reads them." metrics() -> String;
 }

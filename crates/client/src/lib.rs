@@ -15,11 +15,13 @@
 pub mod blocking;
 mod connection;
 mod events;
+pub mod jobs;
 pub mod local;
 mod operate;
 mod rumours;
 
 pub use events::Events;
+pub use jobs::Task;
 pub use phalanx_api as api;
 pub use rumours::Answers;
 

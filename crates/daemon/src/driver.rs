@@ -1,13 +1,13 @@
-//! A node on a real platform: what sockets, tripwires and clocks say goes in, what it decides goes out.
+//! A resident on a real platform: what sockets, tripwires and clocks say goes in, what it decides goes out.
 //!
 //! ```text
-//!   Platform::receive ─▶ injector ─▶ Node::handle ─▶ News
-//!   Platform::send    ◀─ injector ◀─ outbox       ◀─ Node
-//!   tripwires         ◀────────────────────────────── Node
+//!   Platform::receive ─▶ injector ─▶ Machine::handle ─▶ news
+//!   Platform::send    ◀─ injector ◀─ outbox          ◀─ Machine
+//!   tripwires         ◀───────────────────────────────── Machine
 //! ```
 //!
-//! One thread drives a node; many nodes may share a thread. The loop of a daemon is [`Driver::wait`], then
-//! [`Driver::poll`].
+//! A [`Resident`] is a node of the cluster, or the company of a job's tasks. One thread drives it; many may share a thread. The loop of a
+//! daemon is [`Driver::wait`], then [`Driver::poll`].
 
 use crate::outbox::{Outbox, Packet};
 use crate::platform::{Platform, Waker, Woke};
@@ -27,14 +27,39 @@ const ROUNDS: usize = 4;
 /// Multicast stays on the segment until somebody says how far it may go.
 const GROUP_TTL: u8 = 1;
 
-/// A node, and the ground it stands on.
-pub struct Driver<P, E> {
+/// A machine that can be driven: it is told what platforms say, and some of what it decides is for its platform.
+pub trait Resident: for<'a> Machine<Input<'a> = Input<'a>> {
+    /// What is not.
+    type News;
+
+    /// Tells them apart.
+    fn sort(output: <Self as Machine>::Output<'_>) -> Sorted<Self::News>;
+}
+
+/// Something that a [`Resident`] decided.
+pub enum Sorted<N> {
+    /// A packet to send.
+    Packet(Packet),
+    /// A wire to hold, or to let go.
+    Wire(Addr, bool),
+    /// A group to hear.
+    Group(u16),
+    /// A state that was reached, for the injector (FI-6).
+    Reached(&'static str),
+    /// For others than the platform.
+    News(N),
+    /// For nobody.
+    Nothing,
+}
+
+/// A resident, and the ground it stands on.
+pub struct Driver<P, M: Resident> {
     platform: P,
-    node: Node<E>,
+    node: M,
     wire: Injector<Addr>,
     wires: Option<Handle>,
     outbox: Outbox,
-    decided: Decided,
+    decided: Decided<M::News>,
 }
 
 /// Membership changed.
@@ -122,32 +147,52 @@ pub enum News {
     },
 }
 
-/// What a node decided and nobody has acted on.
-#[derive(Default)]
-struct Decided {
-    news: Vec<News>,
+/// What a resident decided and nobody has acted on.
+struct Decided<N> {
+    news: Vec<N>,
     wires: Vec<(Addr, bool)>,
     groups: Vec<u16>,
     /// States that were reached, for the injector (FI-6).
     reached: Vec<&'static str>,
 }
 
-/// Where a node's decisions go.
-struct Desk<'d> {
-    packets: &'d mut Vec<Packet>,
-    decided: &'d mut Decided,
+impl<N> Default for Decided<N> {
+    fn default() -> Self {
+        Self { news: Vec::new(), wires: Vec::new(), groups: Vec::new(), reached: Vec::new() }
+    }
 }
 
-impl<'o> Sink<Output<'o>> for Desk<'_> {
-    fn push(&mut self, output: Output<'o>) {
+/// Takes what a resident decides, see [`Driver::act`].
+pub struct Desk<'d, M: Resident> {
+    packets: &'d mut Vec<Packet>,
+    decided: &'d mut Decided<M::News>,
+}
+
+impl<'o, M: Resident> Sink<<M as Machine>::Output<'o>> for Desk<'_, M> {
+    fn push(&mut self, output: <M as Machine>::Output<'o>) {
+        match M::sort(output) {
+            Sorted::Packet(packet) => self.packets.push(packet),
+            Sorted::Wire(to, up) => self.decided.wires.push((to, up)),
+            Sorted::Group(group) => self.decided.groups.push(group),
+            Sorted::Reached(state) => self.decided.reached.push(state),
+            Sorted::News(news) => self.decided.news.push(news),
+            Sorted::Nothing => {}
+        }
+    }
+}
+
+impl<E: Engine> Resident for Node<E> {
+    type News = News;
+
+    fn sort(output: Output<'_>) -> Sorted<News> {
         match output {
-            Output::Transmit { to, packet, ticket, answer } => self.packets.push(Packet { to, packet, ticket, answer }),
-            Output::Wire { to } => self.decided.wires.push((to, true)),
-            Output::Unwire { to } => self.decided.wires.push((to, false)),
-            Output::Hear { group } => self.decided.groups.push(group),
-            Output::Reached(state) => self.decided.reached.push(state),
-            Output::Event(event) => self.decided.news.push(News::of(event)),
-            Output::Rumour(said) => self.decided.news.extend(News::said(said)),
+            Output::Transmit { to, packet, ticket, answer } => Sorted::Packet(Packet { to, packet, ticket, answer }),
+            Output::Wire { to } => Sorted::Wire(to, true),
+            Output::Unwire { to } => Sorted::Wire(to, false),
+            Output::Hear { group } => Sorted::Group(group),
+            Output::Reached(state) => Sorted::Reached(state),
+            Output::Event(event) => Sorted::News(News::of(event)),
+            Output::Rumour(said) => News::said(said).map_or(Sorted::Nothing, Sorted::News),
         }
     }
 }
@@ -193,10 +238,10 @@ impl News {
     }
 }
 
-impl<P: Platform, E: Engine> Driver<P, E> {
-    /// A node on `platform`; without `wires` it has no tripwires. `seed` is for the fault injector.
+impl<P: Platform, M: Resident> Driver<P, M> {
+    /// A resident on `platform`; without `wires` it has no tripwires. `seed` is for the fault injector.
     #[must_use]
-    pub fn new(platform: P, node: Node<E>, wires: Option<Handle>, seed: u64) -> Self {
+    pub fn new(platform: P, node: M, wires: Option<Handle>, seed: u64) -> Self {
         let wire = Injector::new(seed);
         Self { platform, node, wire, wires, outbox: Outbox::default(), decided: Decided::default() }
     }
@@ -207,9 +252,9 @@ impl<P: Platform, E: Engine> Driver<P, E> {
         self.platform.now()
     }
 
-    /// The node, to be looked at.
+    /// The resident, to be looked at.
     #[must_use]
-    pub fn node(&self) -> &Node<E> {
+    pub fn node(&self) -> &M {
         &self.node
     }
 
@@ -224,10 +269,10 @@ impl<P: Platform, E: Engine> Driver<P, E> {
         &mut self.wire
     }
 
-    /// Has the node do something; what it decides is carried out before this returns.
-    pub fn act<R>(&mut self, act: impl FnOnce(&mut Node<E>, Instant, &mut Decisions<'_>) -> R) -> R {
+    /// Has the resident do something; what it decides is carried out before this returns.
+    pub fn act<R>(&mut self, act: impl FnOnce(&mut M, Instant, &mut Desk<'_, M>) -> R) -> R {
         let now = self.now();
-        let mut desk = Decisions(Desk { packets: &mut self.outbox.packets, decided: &mut self.decided });
+        let mut desk = Desk::<M> { packets: &mut self.outbox.packets, decided: &mut self.decided };
         let result = act(&mut self.node, now, &mut desk);
         self.expire(now);
         self.carry_out(now);
@@ -241,7 +286,7 @@ impl<P: Platform, E: Engine> Driver<P, E> {
     /// The platform itself failed.
     pub fn poll(&mut self) -> Result<usize, Code> {
         let Self { platform, node, wire, outbox, decided, wires } = self;
-        let mut desk = Desk { packets: &mut outbox.packets, decided };
+        let mut desk = Desk::<M> { packets: &mut outbox.packets, decided };
         let (mut now, mut count) = (platform.now(), 0);
         for _ in 0..BATCHES {
             let came = platform.receive(&mut |from, bytes| {
@@ -279,7 +324,7 @@ impl<P: Platform, E: Engine> Driver<P, E> {
     }
 
     /// What changed since this was last called.
-    pub fn news(&mut self) -> Vec<News> {
+    pub fn news(&mut self) -> Vec<M::News> {
         std::mem::take(&mut self.decided.news)
     }
 
@@ -306,7 +351,7 @@ impl<P: Platform, E: Engine> Driver<P, E> {
             if self.node.deadline() > now {
                 return;
             }
-            let mut desk = Desk { packets: &mut self.outbox.packets, decided: &mut self.decided };
+            let mut desk = Desk::<M> { packets: &mut self.outbox.packets, decided: &mut self.decided };
             self.node.expire(now, &mut desk);
         }
     }
@@ -329,18 +374,9 @@ impl<P: Platform, E: Engine> Driver<P, E> {
         let mut late = Vec::new();
         outbox.send_all(now, platform, wire, &mut |ticket, result| late.push((ticket, result)));
         for (ticket, result) in late {
-            let mut desk = Desk { packets: &mut outbox.packets, decided };
+            let mut desk = Desk::<M> { packets: &mut outbox.packets, decided };
             node.handle(now, Input::Completed { ticket, result }, &mut desk);
         }
-    }
-}
-
-/// Takes what a node decides, see [`Driver::act`].
-pub struct Decisions<'d>(Desk<'d>);
-
-impl<'o> Sink<Output<'o>> for Decisions<'_> {
-    fn push(&mut self, output: Output<'o>) {
-        self.0.push(output);
     }
 }
 

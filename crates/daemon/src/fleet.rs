@@ -16,7 +16,7 @@ use nix::sys::eventfd::{EfdFlags, EventFd};
 use phalanx_core::{Addr, Duration, Instant};
 use phalanx_protocol::link::seal::KeyRing;
 use phalanx_protocol::member::{Engine, Frozen, Name, Why};
-use phalanx_protocol::node::Start;
+use phalanx_protocol::node::{Node, Start};
 use phalanx_protocol::zone::{Config, Zone};
 use std::collections::BTreeSet;
 use std::io;
@@ -136,7 +136,7 @@ impl Fleet {
         let seeds: Vec<Addr> = starts.iter().take(SEEDS).map(|s| s.addr).collect();
         let boards: Arc<[Board]> = (0..nodes).map(|_| Board::default()).collect();
         let (clock, end) = (Clock::start(), Arc::new(AtomicBool::new(false)));
-        let mut hands: Vec<Vec<(usize, Driver<Udp, Zone>)>> = (0..threads.max(1)).map(|_| Vec::new()).collect();
+        let mut hands: Vec<Vec<(usize, Driver<Udp, Node<Zone>>)>> = (0..threads.max(1)).map(|_| Vec::new()).collect();
         let bells = hands.iter().map(|_| Ok(Arc::new(Bell::new()?))).collect::<io::Result<Vec<_>>>()?;
         for (n, (start, udp)) in starts.into_iter().zip(sockets).enumerate() {
             let start = Start { known: Arc::clone(&known), seeds: seeds.clone(), ..start };
@@ -293,7 +293,7 @@ impl Bell {
 /// The work of a crew.
 struct Work {
     /// By place; `None` once it was killed.
-    nodes: Vec<Option<(usize, Driver<Udp, Zone>)>>,
+    nodes: Vec<Option<(usize, Driver<Udp, Node<Zone>>)>>,
     /// True for those that are paused.
     paused: Vec<bool>,
     /// When each is due, and the places by that.
@@ -311,7 +311,7 @@ struct Work {
 
 impl Work {
     fn new(
-        nodes: Vec<(usize, Driver<Udp, Zone>)>,
+        nodes: Vec<(usize, Driver<Udp, Node<Zone>>)>,
         bell: Arc<Bell>,
         waves: Arc<Waves>,
         boards: Arc<[Board]>,

@@ -12,9 +12,11 @@ pub mod control;
 pub mod driver;
 pub mod fleet;
 pub mod host;
+pub mod jobs;
 mod outbox;
 pub mod platform;
 pub mod seeds;
+pub mod shepherd;
 pub mod store;
 pub mod wires;
 

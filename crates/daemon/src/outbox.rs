@@ -9,11 +9,15 @@ use phalanx_protocol::link::status::Ticket;
 const FAILING_MAX: usize = 256;
 
 /// A packet that a machine wants sent.
-pub(crate) struct Packet {
-    pub(crate) to: Addr,
-    pub(crate) packet: Buf,
-    pub(crate) ticket: Option<Ticket>,
-    pub(crate) answer: bool,
+pub struct Packet {
+    /// Where to.
+    pub to: Addr,
+    /// Sealed.
+    pub packet: Buf,
+    /// Its sender wants to know what became of it.
+    pub ticket: Option<Ticket>,
+    /// The peer was heard lately.
+    pub answer: bool,
 }
 
 /// What is to be sent, and what is yet to be told about it.

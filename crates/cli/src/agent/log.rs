@@ -6,11 +6,11 @@ use tracing_subscriber::util::SubscriberInitExt;
 use tracing_subscriber::{Registry, reload};
 
 /// Changes how much is logged.
-pub(super) struct Log(reload::Handle<LevelFilter, Registry>);
+pub(crate) struct Log(reload::Handle<LevelFilter, Registry>);
 
 impl Log {
     /// Begins to log.
-    pub(super) fn start(level: &str, format: &str) -> Self {
+    pub(crate) fn start(level: &str, format: &str) -> Self {
         let (filter, handle) = reload::Layer::new(self::level(level));
         let registry = tracing_subscriber::registry().with(filter);
         let layer = tracing_subscriber::fmt::layer().with_writer(std::io::stderr).with_target(false);
@@ -27,7 +27,7 @@ impl Log {
     }
 
     /// Logs so much from now on.
-    pub(super) fn set(&self, level: &str) {
+    pub(crate) fn set(&self, level: &str) {
         // The logger lives as long as the process.
         let _ = self.0.reload(self::level(level));
     }

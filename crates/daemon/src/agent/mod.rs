@@ -10,6 +10,7 @@
 //! | `directory` | attributes and services |
 //! | `faults` | faults that are injected |
 //! | [`handlers`] | scripts that are run when something happens |
+//! | [`jobs`] | where tasks of jobs are |
 //! | `keys` | the cluster's keys |
 //! | [`rumours`] | what is told and asked among all members |
 //! | `scribe` | who is there, on disk |
@@ -21,11 +22,12 @@
 mod directory;
 mod faults;
 pub mod handlers;
+pub mod jobs;
 pub mod journal;
 mod keys;
 pub mod rumours;
 mod scribe;
-mod settings;
+pub(crate) mod settings;
 mod words;
 pub mod zones;
 
@@ -43,6 +45,7 @@ use journal::Journal;
 use phalanx_api::{Member, Phase, Status};
 use phalanx_core::{Addr, Duration, Instant};
 use phalanx_protocol::member::{Engine, Name};
+use phalanx_protocol::node::Node;
 use phalanx_protocol::zone::Zone;
 use phalanx_protocol::zone::hierarchy::Role;
 use scribe::Scribe;
@@ -70,7 +73,7 @@ type Request = Box<dyn FnOnce(&mut Agent) + Send>;
 
 /// A node of the cluster.
 pub struct Agent {
-    driver: Driver<Udp, Zone>,
+    driver: Driver<Udp, Node<Zone>>,
     wires: Wires,
     scribe: Option<Scribe>,
     journal: Journal,
@@ -97,6 +100,12 @@ pub struct Agent {
     verdict: u8,
     /// Strangers were met, and it was said.
     strangers: bool,
+    /// Where it listens.
+    bind: SocketAddr,
+    /// Jobs with tasks here.
+    jobs: Option<crate::jobs::Jobs>,
+    /// Where tasks of jobs are, as other nodes told us.
+    posts: jobs::Posts,
     /// How busy the machine is, where that is told.
     load: Option<phalanx_protocol::directory::load::Load>,
 }
@@ -140,7 +149,7 @@ impl Agent {
     /// # Errors
     /// When its state cannot be read, or its sockets not be opened.
     pub fn start(settings: Settings) -> Result<Self, StartError> {
-        let farewell = settings.leave_timeout;
+        let (farewell, bind) = (settings.leave_timeout, settings.bind);
         let (cluster, conflict) = (settings.cluster.clone(), settings.conflict);
         let supervisors = match &settings.role {
             Role::Base { supervisors, .. } => supervisors.to_vec(),
@@ -170,6 +179,9 @@ impl Agent {
             conflict,
             verdict: 0,
             strangers: false,
+            bind,
+            jobs: None,
+            posts: jobs::Posts::new(),
             load: None,
         })
     }
@@ -204,8 +216,19 @@ impl Agent {
         self.driver.platform().local()
     }
 
+    /// Where it listens, as it was told.
+    #[must_use]
+    pub fn bind(&self) -> SocketAddr {
+        self.bind
+    }
+
+    /// Jobs with tasks here are kept by `jobs`.
+    pub(crate) fn keep_jobs(&mut self, jobs: crate::jobs::Jobs) {
+        self.jobs = Some(jobs);
+    }
+
     /// The driver, to be looked at.
-    pub(crate) fn driver(&self) -> &Driver<Udp, Zone> {
+    pub(crate) fn driver(&self) -> &Driver<Udp, Node<Zone>> {
         &self.driver
     }
 

@@ -224,6 +224,7 @@ impl Agent {
             }
             News::Asked { id, name, .. } if name == zones::CENSUS => self.say_census(id),
             News::Asked { id, name, body, .. } if name == zones::DETAILS => self.say_zone(id, &body),
+            News::Asked { id, ref name, ref body, .. } if self.on_job_question(id, name, body) => {}
             News::Details { zone } => self.on_details(&zone),
             News::Asked { id, from, name, body } if !name.starts_with(RESERVED) => {
                 let what = What::Query { query: write_id(id), from, name, payload: text(&body) };

@@ -5,8 +5,9 @@ use crate::store::{self, Key, Store, StoreError};
 use crate::wires::Wires;
 use crate::{Driver, Platform, Udp};
 use phalanx_core::{Addr, Duration};
+use phalanx_protocol::link::seal::KeyRing;
 use phalanx_protocol::member::Name;
-use phalanx_protocol::node::Start;
+use phalanx_protocol::node::{Node, Start};
 use phalanx_protocol::rumour::Rumours;
 use phalanx_protocol::rumour::keys::Keys;
 use phalanx_protocol::zone::hierarchy::Role;
@@ -93,7 +94,7 @@ fn advice(why: &io::Error) -> &'static str {
 
 /// What an agent stands on.
 pub(super) struct Ground {
-    pub(super) driver: Driver<Udp, Zone>,
+    pub(super) driver: Driver<Udp, Node<Zone>>,
     pub(super) wires: Wires,
     pub(super) store: Option<Store>,
 }
@@ -114,7 +115,7 @@ impl Settings {
             incarnation = store.next_incarnation()?;
             seeds.extend(store.members());
         }
-        let (udp, wires, addr) = self.listen(&ring)?;
+        let (udp, wires, addr) = listen(self.bind, self.advertise, &ring)?;
         seeds.retain(|&s| s != addr);
         seeds.dedup();
         let start = Start {
@@ -133,42 +134,43 @@ impl Settings {
         let seed = u64::from_le_bytes(std::array::from_fn(|i| entropy[40 + i]));
         Ok(Ground { driver: Driver::new(udp, node, handle, seed), wires, store })
     }
+}
 
-    /// Datagrams and tripwires at the same port.
-    fn listen(
-        &self,
-        ring: &Arc<phalanx_protocol::link::seal::KeyRing>,
-    ) -> Result<(Udp, Wires, SocketAddr), StartError> {
-        let fail = |why| StartError::Listen { at: self.bind, why };
-        let mut tries = 0;
-        loop {
-            tries += 1;
-            let probe = std::net::UdpSocket::bind(self.bind).map_err(fail)?;
-            let bound = probe.local_addr().map_err(fail)?;
-            drop(probe);
-            let advertised = self.advertised(bound)?;
-            let opened = Udp::open(Options { advertise: Some(advertised), ..Options::at(bound) })
-                .and_then(|udp| Ok((udp, Wires::open(bound, Arc::clone(ring), false)?)));
-            match opened {
-                Ok((udp, wires)) => return Ok((udp, wires, advertised)),
-                // Somebody else has the other half of this port.
-                Err(e) if self.bind.port() == 0 && tries < TRIES && e.kind() == io::ErrorKind::AddrInUse => {}
-                Err(e) => return Err(fail(e)),
-            }
+/// Datagrams and tripwires at the same port, and where others reach both.
+pub(crate) fn listen(
+    bind: SocketAddr,
+    advertise: Option<SocketAddr>,
+    ring: &Arc<KeyRing>,
+) -> Result<(Udp, Wires, SocketAddr), StartError> {
+    let fail = |why| StartError::Listen { at: bind, why };
+    let mut tries = 0;
+    loop {
+        tries += 1;
+        let probe = std::net::UdpSocket::bind(bind).map_err(fail)?;
+        let bound = probe.local_addr().map_err(fail)?;
+        drop(probe);
+        let advertised = advertised(advertise, bound)?;
+        let opened = Udp::open(Options { advertise: Some(advertised), ..Options::at(bound) })
+            .and_then(|udp| Ok((udp, Wires::open(bound, Arc::clone(ring), false)?)));
+        match opened {
+            Ok((udp, wires)) => return Ok((udp, wires, advertised)),
+            // Somebody else has the other half of this port.
+            Err(e) if bind.port() == 0 && tries < TRIES && e.kind() == io::ErrorKind::AddrInUse => {}
+            Err(e) => return Err(fail(e)),
         }
     }
+}
 
-    /// Where others reach what is bound here.
-    fn advertised(&self, bound: SocketAddr) -> Result<SocketAddr, StartError> {
-        match self.advertise {
-            Some(addr) if addr.port() == 0 => Ok(SocketAddr::new(addr.ip(), bound.port())),
-            Some(addr) => Ok(addr),
-            None if bound.ip().is_unspecified() => {
-                let ip = outward(bound.ip()).ok_or(StartError::Advertise(bound))?;
-                Ok(SocketAddr::new(ip, bound.port()))
-            }
-            None => Ok(bound),
+/// Where others reach what is bound here.
+fn advertised(advertise: Option<SocketAddr>, bound: SocketAddr) -> Result<SocketAddr, StartError> {
+    match advertise {
+        Some(addr) if addr.port() == 0 => Ok(SocketAddr::new(addr.ip(), bound.port())),
+        Some(addr) => Ok(addr),
+        None if bound.ip().is_unspecified() => {
+            let ip = outward(bound.ip()).ok_or(StartError::Advertise(bound))?;
+            Ok(SocketAddr::new(ip, bound.port()))
         }
+        None => Ok(bound),
     }
 }
 

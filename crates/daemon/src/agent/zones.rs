@@ -119,7 +119,11 @@ impl Agent {
     }
 
     /// Supervisors are asked directly: those that are configured, or, from one of them, the guards of a zone.
-    fn ask_supervisors(&mut self, name: &str, body: &[u8]) -> Result<Vec<mpsc::Receiver<Answer>>, RumourError> {
+    pub(super) fn ask_supervisors(
+        &mut self,
+        name: &str,
+        body: &[u8],
+    ) -> Result<Vec<mpsc::Receiver<Answer>>, RumourError> {
         let supervisors: Vec<Addr> = match self.driver.node().plane(Plane::Management) {
             Some(management) => {
                 let me = management.me();
@@ -175,7 +179,7 @@ impl Agent {
         }
     }
 
-    fn say_part(&mut self, id: Id, part: &impl serde::Serialize, last: bool) {
+    pub(crate) fn say_part(&mut self, id: Id, part: &impl serde::Serialize, last: bool) {
         // Who asked may be gone.
         let _ = self.reply_to(id, &serde_json::to_vec(part).unwrap_or_default(), last);
     }

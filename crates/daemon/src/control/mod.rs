@@ -9,12 +9,14 @@
 //! | `routes` | what is where |
 //! | `events` | the journal as server-sent events |
 //! | `rumours` | events, queries, round trips |
+//! | `jobs` | jobs and their views |
 //! | `operate` | keys, faults, zones |
 //! | `metrics` | figures for Prometheus |
 //! | `openapi` | the API's own description |
 
 pub mod access;
 mod events;
+mod jobs;
 mod metrics;
 mod openapi;
 mod operate;
@@ -24,6 +26,7 @@ mod server;
 
 use crate::agent::journal::Journal;
 use crate::agent::{Agent, Remote};
+use crate::jobs::Jobs;
 use access::Http;
 use std::fs;
 use std::io;
@@ -51,6 +54,7 @@ pub struct Control {
 struct Office {
     remote: Remote,
     journal: Journal,
+    jobs: Jobs,
 }
 
 impl Control {
@@ -77,11 +81,13 @@ impl Control {
         })?;
         fs::set_permissions(path, fs::Permissions::from_mode(SOCKET_MODE))?;
         let http = tcp.as_ref().map(|(listener, _)| listener.local_addr()).transpose()?;
-        let office = Office { remote: agent.remote(), journal: agent.journal() };
+        let jobs = Jobs::new(agent.remote(), agent.journal(), path, runtime.handle().clone());
+        let office = Office { remote: agent.remote(), journal: agent.journal(), jobs: jobs.clone() };
         let (end, ended) = oneshot::channel();
         let thread = std::thread::Builder::new().name("control".into()).spawn(move || {
             runtime.block_on(async {
                 let app = routes::router(office);
+                jobs.find_again().await;
                 tokio::select! {
                     // Readers of events never end by themselves: they are cut off.
                     _ = ended => {}

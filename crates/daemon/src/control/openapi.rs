@@ -1,6 +1,6 @@
 //! The API's own description, at `/v1/openapi.json`.
 
-use super::{events, operate, routes, rumours};
+use super::{events, jobs, operate, routes, rumours};
 use axum::Json;
 use utoipa::OpenApi;
 
@@ -41,6 +41,9 @@ use utoipa::OpenApi;
         operate::zones,
         operate::zone,
         operate::metrics,
+        jobs::list,
+        jobs::view,
+        jobs::enter,
     )
 )]
 struct Api;

@@ -1,6 +1,6 @@
 //! What is where.
 
-use super::{Office, events, openapi, operate, rumours};
+use super::{Office, events, jobs, openapi, operate, rumours};
 use crate::agent::{Ended, WriteError};
 use axum::extract::{DefaultBodyLimit, Path, Query, Request, State};
 use axum::http::{StatusCode, header};
@@ -50,7 +50,7 @@ impl From<Ended> for Refused {
 
 /// Everything there is, the description itself aside.
 #[cfg(test)]
-pub(super) const PATHS: [&str; 23] = [
+pub(super) const PATHS: [&str; 25] = [
     path::STATUS,
     path::MEMBERS,
     path::EVENTS,
@@ -72,6 +72,8 @@ pub(super) const PATHS: [&str; 23] = [
     path::CENSUS,
     path::ZONES,
     "/v1/zones/{name}",
+    path::JOBS,
+    "/v1/jobs/{name}",
     path::METRICS,
     path::HEALTHZ,
 ];
@@ -99,6 +101,8 @@ pub(super) fn router(office: Office) -> Router {
         .route(path::CENSUS, get(operate::census))
         .route(path::ZONES, get(operate::zones))
         .route("/v1/zones/{name}", get(operate::zone))
+        .route(path::JOBS, get(jobs::list))
+        .route("/v1/jobs/{name}", get(jobs::view).post(jobs::enter))
         .route(path::METRICS, get(operate::metrics))
         .route(path::OPENAPI, get(openapi::openapi))
         .route(path::HEALTHZ, get(healthy))

@@ -249,6 +249,13 @@ impl Company {
         self.run(now, out);
     }
 
+    /// Which job it is, when that was not known at the start. Only before the first task.
+    pub fn set_job(&mut self, job: u64) {
+        if self.members.is_empty() {
+            self.job = job;
+        }
+    }
+
     /// The members here.
     pub fn members(&self) -> impl Iterator<Item = (Seat, &Member)> {
         self.members.iter().map(|(&seat, place)| (seat, &place.member))

@@ -1,0 +1,382 @@
+//! Jobs: a program becomes a task, is told of each view, and speaks with the other tasks.
+//!
+//! ```no_run
+//! # async fn example() -> Result<(), phalanx_client::Error> {
+//! use phalanx_client::{Client, jobs::Event};
+//! let mut task = Client::from_environment().join("train", 0, 4).await?;
+//! loop {
+//!     match task.next().await? {
+//!         Event::View(view) if view.is_full() => task.send(1, b"hello").await?,
+//!         Event::Message { from, body, .. } => println!("{from} says {}", String::from_utf8_lossy(&body)),
+//!         event => println!("{event:?}"),
+//!     }
+//! }
+//! # }
+//! ```
+
+use crate::{Client, Error, escaped};
+use phalanx_api::jobs::{
+    self, Fold, Job, JobView, JobWanted, OnPartition, PARCEL, Parcel, Role, ToShepherd, ToTask, View, ViewName, WORDS,
+    frame_length,
+};
+use phalanx_api::path;
+use std::collections::{BTreeMap, VecDeque};
+use std::io;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, PoisonError};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::UnixStream;
+use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
+use tokio::sync::{mpsc, oneshot};
+use tokio::task::AbortHandle;
+
+/// How a task joins.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Join {
+    /// As what.
+    pub role: Role,
+    /// How many ranks the job has.
+    pub size: u32,
+    /// Children of each task in the job's tree, a power of two; as the job was begun with when absent.
+    pub arity: Option<u32>,
+    /// What those do who cannot reach most of the job; as it was begun with when absent.
+    pub on_partition: Option<OnPartition>,
+    /// The task wants to be asked to pause before the view changes.
+    pub hooks: bool,
+}
+
+impl Join {
+    /// As the holder of a rank.
+    #[must_use]
+    pub fn rank(rank: u32, size: u32) -> Self {
+        Self { role: Role::Rank(rank), size, arity: None, on_partition: None, hooks: false }
+    }
+
+    /// As a spare, which takes the rank of somebody who fails.
+    #[must_use]
+    pub fn spare(size: u32) -> Self {
+        Self { role: Role::Spare, ..Self::rank(0, size) }
+    }
+}
+
+/// Something happened to a task.
+#[derive(Clone, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub enum Event {
+    /// There is a new view, and the task is in it.
+    View(View),
+    /// A message from a task of the same view.
+    Message {
+        /// From whom.
+        from: u32,
+        /// In which view.
+        view: ViewName,
+        /// The message.
+        body: Vec<u8>,
+    },
+    /// The view is about to change: save what must be saved, then call [`Task::paused`]. Only for those who asked for hooks.
+    Pause,
+    /// A message of ours came for a view that was over there, and was not delivered.
+    Undelivered {
+        /// For whom it was.
+        to: u32,
+    },
+    /// No majority of the view answers: nothing changes until there is one again.
+    Stalled,
+    /// The others have a view without us; [`Task::rejoin`] asks to be in again.
+    Excluded {
+        /// Theirs.
+        view: ViewName,
+    },
+    /// The job ends here, because most of it cannot be reached.
+    Aborted,
+    /// We left, and the others know.
+    Left,
+}
+
+/// Why a message was not sent.
+type Unsent = Result<(), (String, bool)>;
+
+/// Sends that wait for their answer; `None` when nobody answers any more.
+type Sends = Arc<Mutex<Option<BTreeMap<u64, oneshot::Sender<Unsent>>>>>;
+
+/// One task of a job. Dropped, it is gone.
+#[derive(Debug)]
+pub struct Task {
+    socket: PathBuf,
+    to: tokio::sync::Mutex<OwnedWriteHalf>,
+    events: mpsc::UnboundedReceiver<Result<Event, Error>>,
+    /// Read while something else was waited for.
+    early: VecDeque<Event>,
+    sends: Sends,
+    next: std::sync::atomic::AtomicU64,
+    view: View,
+    reading: AbortHandle,
+}
+
+impl Client {
+    /// Makes this program a task of a job: the one with this rank, of `size`. The first task of rank 0 begins the job; the others wait for
+    /// it. Returns when the task is in a view.
+    ///
+    /// # Errors
+    /// See [`Error`].
+    pub async fn join(&self, job: &str, rank: u32, size: u32) -> Result<Task, Error> {
+        self.join_with(job, Join::rank(rank, size)).await
+    }
+
+    /// As [`Client::join`], with all that can be chosen.
+    ///
+    /// # Errors
+    /// See [`Error`].
+    pub async fn join_with(&self, job: &str, join: Join) -> Result<Task, Error> {
+        let wanted = JobWanted { size: join.size, arity: join.arity, on_partition: join.on_partition };
+        let fold: Fold = self.connect().await?.post(&format!("{}/{}", path::JOBS, escaped(job)), &wanted).await?;
+        Task::attach(fold.socket.into(), join).await
+    }
+
+    /// Jobs of which the node knows.
+    ///
+    /// # Errors
+    /// See [`Error`].
+    pub async fn jobs(&self) -> Result<Vec<Job>, Error> {
+        self.connect().await?.get(path::JOBS).await
+    }
+
+    /// The view of a job, wherever its tasks are.
+    ///
+    /// # Errors
+    /// See [`Error`].
+    pub async fn job(&self, job: &str) -> Result<JobView, Error> {
+        self.connect().await?.get(&format!("{}/{}", path::JOBS, escaped(job))).await
+    }
+}
+
+impl Task {
+    async fn attach(socket: PathBuf, join: Join) -> Result<Self, Error> {
+        let stream = UnixStream::connect(&socket).await;
+        let stream = stream.map_err(|why| Error::Unreachable { socket: socket.clone(), why })?;
+        let (from, to) = stream.into_split();
+        let (tell, mut events) = mpsc::unbounded_channel();
+        let sends = Sends::new(Mutex::new(Some(BTreeMap::new())));
+        let (place, waiting) = (socket.clone(), Arc::clone(&sends));
+        let reading = tokio::spawn(async move {
+            let why = read(from, &tell, &waiting).await;
+            // Nobody answers any more.
+            waiting.lock().unwrap_or_else(PoisonError::into_inner).take();
+            // Who listened may be gone.
+            let _ = tell.send(Err(why.unwrap_or_else(|why| Error::Unreachable { socket: place, why })));
+        });
+        let to = tokio::sync::Mutex::new(to);
+        let hello = ToShepherd::Attach { role: join.role, size: join.size, hooks: join.hooks };
+        say(&to, &hello).await.map_err(|why| Error::Unreachable { socket: socket.clone(), why })?;
+        let view = loop {
+            match events.recv().await {
+                Some(Ok(Event::View(view))) => break view,
+                Some(Ok(_)) => {}
+                Some(Err(why)) => return Err(why),
+                None => return Err(Error::Answer("the shepherd said nothing".to_owned())),
+            }
+        };
+        let early = VecDeque::from([Event::View(view.clone())]);
+        let (next, reading) = (std::sync::atomic::AtomicU64::new(1), reading.abort_handle());
+        Ok(Self { socket, to, events, early, sends, next, view, reading })
+    }
+
+    /// The view, as of the last event that was read.
+    #[must_use]
+    pub fn view(&self) -> &View {
+        &self.view
+    }
+
+    /// Our number in the job.
+    #[must_use]
+    pub fn me(&self) -> u32 {
+        self.view.me
+    }
+
+    /// The rank that we hold; spares hold none.
+    #[must_use]
+    pub fn rank(&self) -> Option<u32> {
+        self.view.rank
+    }
+
+    /// Waits for the next thing that happens; the first is the view that we came into.
+    ///
+    /// # Errors
+    /// When the shepherd is gone, or ended our part in the job.
+    pub async fn next(&mut self) -> Result<Event, Error> {
+        let event = match self.early.pop_front() {
+            Some(event) => event,
+            None => self.receive().await?,
+        };
+        if let Event::View(view) = &event {
+            self.view.clone_from(view);
+        }
+        Ok(event)
+    }
+
+    async fn receive(&mut self) -> Result<Event, Error> {
+        let closed = || Err(Error::Answer("our part in the job is over".to_owned()));
+        self.events.recv().await.unwrap_or_else(closed)
+    }
+
+    /// Waits until each rank is held by a task that lives. What else happens meanwhile is not lost.
+    ///
+    /// # Errors
+    /// As [`Task::next`].
+    pub async fn wait_full(&mut self) -> Result<&View, Error> {
+        let full = |e: &Event| matches!(e, Event::View(v) if v.is_full());
+        while !self.view.is_full() && !self.early.iter().any(full) {
+            let event = self.receive().await?;
+            self.early.push_back(event);
+        }
+        if let Some(Event::View(view)) = self.early.iter().rfind(|e| full(e)) {
+            self.view.clone_from(view);
+        }
+        Ok(&self.view)
+    }
+
+    /// Sends a message to a task, in the view that was read last: it is delivered in that view or not at all.
+    ///
+    /// # Errors
+    /// [`Error::Refused`] when the view is over, the task is not in it, or too much is under way; nothing was sent then.
+    pub async fn send(&self, to: u32, body: &[u8]) -> Result<(), Error> {
+        self.send_in(self.view.view, to, body).await
+    }
+
+    /// As [`Task::send`], in a view that is named.
+    ///
+    /// # Errors
+    /// As [`Task::send`].
+    pub async fn send_in(&self, view: ViewName, to: u32, body: &[u8]) -> Result<(), Error> {
+        let number = self.next.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+        let (tell, told) = oneshot::channel();
+        match &mut *self.sends.lock().unwrap_or_else(PoisonError::into_inner) {
+            Some(sends) => _ = sends.insert(number, tell),
+            None => return Err(self.gone(io::ErrorKind::NotConnected.into())),
+        }
+        let frame = Parcel { peer: to, number, view }.frame(body);
+        self.to.lock().await.write_all(&frame).await.map_err(|why| self.gone(why))?;
+        match told.await {
+            Ok(Ok(())) => Ok(()),
+            Ok(Err((error, busy))) => Err(Error::Refused { status: if busy { 429 } else { 409 }, error }),
+            Err(_) => Err(self.gone(io::ErrorKind::ConnectionReset.into())),
+        }
+    }
+
+    fn gone(&self, why: io::Error) -> Error {
+        Error::Unreachable { socket: self.socket.clone(), why }
+    }
+
+    async fn say(&self, words: ToShepherd) -> Result<(), Error> {
+        say(&self.to, &words).await.map_err(|why| self.gone(why))
+    }
+
+    /// What had to be saved is saved: the view may change.
+    ///
+    /// # Errors
+    /// When the shepherd is gone.
+    pub async fn paused(&self) -> Result<(), Error> {
+        self.say(ToShepherd::Paused).await
+    }
+
+    /// Asks for a coordinated checkpoint: all tasks with hooks are asked to pause, then there is a new view with the same members.
+    ///
+    /// # Errors
+    /// When the shepherd is gone.
+    pub async fn checkpoint(&self) -> Result<(), Error> {
+        self.say(ToShepherd::Checkpoint).await
+    }
+
+    /// Asks to be in again, after [`Event::Excluded`].
+    ///
+    /// # Errors
+    /// When the shepherd is gone.
+    pub async fn rejoin(&self) -> Result<(), Error> {
+        self.say(ToShepherd::Rejoin).await
+    }
+
+    /// Leaves in good order: [`Event::Left`] says that the others know.
+    ///
+    /// # Errors
+    /// When the shepherd is gone.
+    pub async fn leave(&self) -> Result<(), Error> {
+        self.say(ToShepherd::Leave).await
+    }
+}
+
+impl Drop for Task {
+    fn drop(&mut self) {
+        self.reading.abort();
+    }
+}
+
+async fn say(to: &tokio::sync::Mutex<OwnedWriteHalf>, words: &ToShepherd) -> io::Result<()> {
+    let frame = jobs::words(&serde_json::to_vec(words)?);
+    to.lock().await.write_all(&frame).await
+}
+
+/// Reads until the end; says why it ended: the shepherd said so, or the system did.
+async fn read(
+    mut from: OwnedReadHalf,
+    tell: &mpsc::UnboundedSender<Result<Event, Error>>,
+    sends: &Sends,
+) -> io::Result<Error> {
+    loop {
+        let mut head = [0; 4];
+        from.read_exact(&mut head).await?;
+        let senseless = || io::Error::from(io::ErrorKind::InvalidData);
+        let mut frame = vec![0; frame_length(head).ok_or_else(senseless)?];
+        from.read_exact(&mut frame).await?;
+        let (&kind, body) = frame.split_first().ok_or_else(senseless)?;
+        let event = match kind {
+            PARCEL => {
+                let (parcel, body) = Parcel::parse(body).ok_or_else(senseless)?;
+                Event::Message { from: parcel.peer, view: parcel.view, body: body.to_vec() }
+            }
+            WORDS => match serde_json::from_slice(body) {
+                Ok(ToTask::Refused { error }) => return Ok(Error::Refused { status: 409, error }),
+                Ok(words) => match told(words, sends) {
+                    Some(event) => event,
+                    None => continue,
+                },
+                // Said by a shepherd that is newer than we are.
+                Err(_) => continue,
+            },
+            _ => continue,
+        };
+        if tell.send(Ok(event)).is_err() {
+            return Ok(Error::Answer("nobody listens".to_owned()));
+        }
+    }
+}
+
+/// What a shepherd said, as an event; `None` for answers to sends.
+fn told(words: ToTask, sends: &Sends) -> Option<Event> {
+    let answer = |parcel: u64, result: Unsent| {
+        let mut sends = sends.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(tell) = sends.as_mut().and_then(|s| s.remove(&parcel)) {
+            // Who sent it may not wait any more.
+            let _ = tell.send(result);
+        }
+    };
+    Some(match words {
+        ToTask::View(view) => Event::View(view),
+        ToTask::Pause => Event::Pause,
+        ToTask::Sent { parcel } => {
+            answer(parcel, Ok(()));
+            return None;
+        }
+        ToTask::Unsent { parcel, error, busy } => {
+            answer(parcel, Err((error, busy)));
+            return None;
+        }
+        ToTask::Undelivered { to, .. } => Event::Undelivered { to },
+        ToTask::Stalled => Event::Stalled,
+        ToTask::Excluded { view } => Event::Excluded { view },
+        ToTask::Aborted => Event::Aborted,
+        ToTask::Left => Event::Left,
+        // Said by a shepherd that is newer than we are.
+        _ => return None,
+    })
+}

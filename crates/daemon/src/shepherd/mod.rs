@@ -1,0 +1,310 @@
+//! The shepherd: one process for each job and node. It holds the job's sockets and tripwires and speaks in the view for the tasks of its node.
+//!
+//! ```text
+//!   task ─┐                         ┌─▶ other shepherds
+//!   task ─┼─▶ desk ─▶ Shepherd ─▶ Driver<Company>
+//!   daemon ┘                        └─▶ tripwires
+//! ```
+//!
+//! The daemon starts it, tells it the cluster's keys and where other tasks of the job are, and may die: the job does not notice. A daemon
+//! that starts anew finds its shepherds by their sockets. A shepherd without tasks ends.
+//!
+//! | file | idea |
+//! |---|---|
+//! | `desk` | the Unix socket |
+//! | [`news`] | what the company decides |
+//! | [`words`] | what daemon and shepherd say to each other |
+//! | `tasks` | what tasks ask for, and are told |
+
+mod desk;
+pub mod news;
+mod tasks;
+pub mod words;
+
+use crate::agent::StartError;
+use crate::agent::settings::listen;
+use crate::store::{self, Key, unhex};
+use crate::wires::Wires;
+use crate::{Driver, Platform, Udp};
+use desk::{Caller, Desk, Heard};
+use news::News;
+use phalanx_api::jobs::{JobView, TaskInfo, TaskState};
+use phalanx_core::{Addr, Boot, Duration, Instant};
+use phalanx_protocol::company::{Company, Seat};
+use phalanx_protocol::link::Link;
+use phalanx_protocol::link::seal::KeyRing;
+use phalanx_protocol::link::sign::Signer;
+use phalanx_protocol::view::tree::Tree;
+use phalanx_protocol::view::{self, OnPartition, View};
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::{SystemTime, UNIX_EPOCH};
+use tasks::Tasked;
+use words::{Place, Terms, ToDaemon, ToShepherd};
+
+/// The largest datagram between shepherds.
+const LARGEST: u16 = 1400;
+/// A shepherd without tasks waits so long for one, and for what it said last to arrive.
+const LINGER: Duration = Duration::from_secs(3);
+/// One that nobody has told anything.
+const FORLORN: std::time::Duration = std::time::Duration::from_secs(30);
+/// Starts of tasks on one host that are told apart by a second.
+const EACH_SECOND: u64 = 16;
+
+/// Why a shepherd ended before its time.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ShepherdError {
+    /// Its socket.
+    #[error("cannot listen at {0}: {1}")]
+    Socket(String, std::io::Error),
+    /// Its network.
+    #[error(transparent)]
+    Start(#[from] StartError),
+    /// What the daemon said makes no sense.
+    #[error("the daemon gave no keys that make sense")]
+    Keys,
+    /// The network itself.
+    #[error("the network failed: {0}")]
+    Network(phalanx_core::Code),
+}
+
+/// A job's tasks on this node.
+struct Shepherd {
+    desk: Desk,
+    terms: Terms,
+    driver: Driver<Udp, Company>,
+    wires: Wires,
+    addr: SocketAddr,
+    daemons: Vec<Caller>,
+    /// Which job of that name: known once one of its tasks was found, or it was founded here.
+    instance: Option<u64>,
+    /// Where other tasks are. `None` until the daemon has looked.
+    places: Option<Vec<Place>>,
+    tasks: BTreeMap<Caller, Tasked>,
+    seats: BTreeMap<Seat, Caller>,
+    /// What the daemons were told last.
+    told_place: Option<Place>,
+    /// Since when there are no tasks.
+    alone_since: Option<Instant>,
+}
+
+/// Runs a shepherd until its job has no tasks here any more.
+///
+/// # Errors
+/// See [`ShepherdError`].
+pub fn run(socket: &Path) -> Result<(), ShepherdError> {
+    let mut desk = Desk::open(socket).map_err(|e| ShepherdError::Socket(socket.display().to_string(), e))?;
+    let mut early = Vec::new();
+    // Nothing can be done before a daemon has said what the job is.
+    let Some((daemon, begin)) = wait_for_daemon(&mut desk, &mut early) else { return Ok(()) };
+    let mut shepherd = Shepherd::begin(desk, daemon, begin)?;
+    for (caller, heard) in early {
+        shepherd.hear(caller, heard);
+    }
+    let done = shepherd.tend();
+    // A daemon that starts anew must not find it.
+    let _ = std::fs::remove_file(socket);
+    done
+}
+
+/// The first daemon that says what the job is; what others say meanwhile is kept.
+fn wait_for_daemon(desk: &mut Desk, early: &mut Vec<(Caller, Heard)>) -> Option<(Caller, ToShepherd)> {
+    loop {
+        match desk.heard.recv_timeout(FORLORN).ok()? {
+            (caller, Heard::Came(to)) => desk.came(caller, to),
+            (caller, Heard::Daemon(begin @ ToShepherd::Begin { .. })) => return Some((caller, begin)),
+            other => early.push(other),
+        }
+    }
+}
+
+fn ring(keys: &[(u8, String)], cluster: &str) -> Option<Arc<KeyRing>> {
+    let keys: Option<Vec<Key>> = keys.iter().map(|(id, hex)| Some(Key { id: *id, key: unhex(hex)? })).collect();
+    store::ring(&keys?, cluster).map(Arc::new)
+}
+
+impl Shepherd {
+    fn begin(desk: Desk, daemon: Caller, begin: ToShepherd) -> Result<Self, ShepherdError> {
+        let ToShepherd::Begin { terms, bind, advertise, keys, cluster } = begin else {
+            return Err(ShepherdError::Keys);
+        };
+        let ring = ring(&keys, &cluster).ok_or(ShepherdError::Keys)?;
+        let (udp, wires, addr) = listen(bind, advertise, &ring)?;
+        let mut entropy = [0u8; 64];
+        getrandom::fill(&mut entropy).map_err(StartError::Random)?;
+        let signer = Signer::generate(&std::array::from_fn(|i| entropy[i]));
+        let boot = Boot(std::array::from_fn(|i| entropy[32 + i]));
+        let seed = u64::from_le_bytes(std::array::from_fn(|i| entropy[48 + i]));
+        let link = Link::new(Arc::default(), ring, signer, boot, seed);
+        let config = view::Config { on_partition: policy(terms.on_partition), hooks: true, ..view::Config::default() };
+        let seconds = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| d.as_secs());
+        let company = Company::new(link, LARGEST, Addr::Ip(addr), 0, config, (seconds * EACH_SECOND) as Seat);
+        desk.wakes(udp.waker());
+        let handle = wires.enter(addr, udp.waker());
+        let driver = Driver::new(udp, company, Some(handle), seed);
+        let mut shepherd = Self {
+            desk,
+            terms,
+            driver,
+            wires,
+            addr,
+            daemons: Vec::new(),
+            instance: None,
+            places: None,
+            tasks: BTreeMap::new(),
+            seats: BTreeMap::new(),
+            told_place: None,
+            alone_since: None,
+        };
+        shepherd.greet(daemon);
+        Ok(shepherd)
+    }
+
+    /// The loop.
+    fn tend(&mut self) -> Result<(), ShepherdError> {
+        loop {
+            self.driver.poll().map_err(ShepherdError::Network)?;
+            while let Ok((caller, heard)) = self.desk.heard.try_recv() {
+                self.hear(caller, heard);
+            }
+            self.try_again();
+            self.tell_news();
+            let now = self.driver.now();
+            let alone = self.tasks.is_empty() && self.driver.node().members().next().is_none();
+            self.alone_since = if alone { self.alone_since.or(Some(now)) } else { None };
+            let mut until = self.next_try();
+            if let Some(since) = self.alone_since {
+                if since + LINGER <= now {
+                    return Ok(());
+                }
+                until = until.min(since + LINGER);
+            }
+            self.driver.wait(until);
+        }
+    }
+
+    fn hear(&mut self, caller: Caller, heard: Heard) {
+        match heard {
+            Heard::Came(to) => self.desk.came(caller, to),
+            Heard::Task(words) => self.on_task(caller, words),
+            Heard::Parcel(parcel, message) => self.on_parcel(caller, parcel, &message),
+            Heard::Daemon(words) => self.on_daemon(caller, words),
+            Heard::Gone => {
+                self.daemons.retain(|&d| d != caller);
+                self.desk.show_out(caller);
+                self.on_gone(caller);
+            }
+        }
+    }
+
+    fn greet(&mut self, daemon: Caller) {
+        if !self.daemons.contains(&daemon) {
+            self.daemons.push(daemon);
+            let terms = Some(self.terms.clone());
+            self.desk.say(daemon, &ToDaemon::Here { pid: std::process::id(), terms });
+            self.desk.say(daemon, &ToDaemon::At { place: self.told_place.clone() });
+        }
+    }
+
+    fn on_daemon(&mut self, daemon: Caller, words: ToShepherd) {
+        self.greet(daemon);
+        match words {
+            ToShepherd::Begin { keys, cluster, .. } | ToShepherd::Keys { keys, cluster } => {
+                if let Some(ring) = ring(&keys, &cluster) {
+                    self.wires.set_ring(Arc::clone(&ring));
+                    self.driver.act(|company, _, _| company.link_mut().set_ring(ring));
+                }
+            }
+            ToShepherd::Places { places } => self.on_places(places),
+            ToShepherd::Doubt { addr } => {
+                self.driver.act(|company, now, out| company.doubt(now, Addr::Ip(addr), out));
+            }
+            ToShepherd::Show { ticket } => {
+                self.desk.say(daemon, &ToDaemon::Shown { ticket, view: self.shown() });
+            }
+        }
+    }
+
+    /// Tells the daemons whether others may knock here.
+    fn tell_place(&mut self) {
+        let is_in = self.driver.node().members().any(|(_, m)| m.view().is_some());
+        let place = self.instance.filter(|_| is_in).map(|instance| Place { instance, addr: self.addr });
+        if place != self.told_place {
+            self.told_place.clone_from(&place);
+            for &daemon in &self.daemons {
+                self.desk.say(daemon, &ToDaemon::At { place: place.clone() });
+            }
+        }
+    }
+
+    fn tell_news(&mut self) {
+        // What is said to members makes news, too.
+        loop {
+            let news = self.driver.news();
+            if news.is_empty() {
+                return self.tell_place();
+            }
+            for news in news {
+                match news {
+                    News::Said(seat, said) => self.on_said(seat, said),
+                    // Who was told that there is no room tries again by itself.
+                    News::Writable => {}
+                }
+            }
+        }
+    }
+
+    /// The view of the job, as a task here has it.
+    fn shown(&self) -> Option<JobView> {
+        let company = self.driver.node();
+        let newest = company.members().filter_map(|(_, m)| m.view()).max_by_key(|v| v.id().number)?;
+        let here = Addr::Ip(self.addr);
+        Some(show(newest, &self.terms, self.instance?, here))
+    }
+}
+
+fn policy(said: phalanx_api::jobs::OnPartition) -> OnPartition {
+    match said {
+        phalanx_api::jobs::OnPartition::Primary => OnPartition::Primary,
+        phalanx_api::jobs::OnPartition::Continue => OnPartition::Continue,
+        phalanx_api::jobs::OnPartition::Abort => OnPartition::Abort,
+    }
+}
+
+/// A view in the API's words.
+fn show(view: &View, terms: &Terms, instance: u64, here: Addr) -> JobView {
+    let tree: &Tree = view.tree();
+    let task = |t: view::Task| {
+        let state = match (view.contains(t), view.is_awaited(t)) {
+            (true, _) => TaskState::Alive,
+            (false, true) => TaskState::Awaited,
+            (false, false) => TaskState::Gone,
+        };
+        let host = view.person(t).map(|p| p.host);
+        TaskInfo {
+            task: t.0,
+            rank: view.rank_of(t),
+            state,
+            parent: tree.parent(t).map(|p| p.0),
+            host: match host {
+                Some(Addr::Ip(addr)) => Some(addr),
+                _ => None,
+            },
+            here: host == Some(here) && state == TaskState::Alive,
+        }
+    };
+    JobView {
+        job: terms.name.clone(),
+        instance: format!("{instance:016x}"),
+        view: tasks::name_of(view.id()),
+        size: view.ranks(),
+        arity: tree.arity(),
+        on_partition: terms.on_partition,
+        alive: tree.len(),
+        tasks: (0..view.next_task().0).map(view::Task).map(task).collect(),
+        more: false,
+    }
+}
