@@ -247,6 +247,12 @@ impl Member {
         matches!(self.standing, Standing::In | Standing::Leaving).then_some(&self.view)
     }
 
+    /// True while we want to be in, and nobody has let us in yet.
+    #[must_use]
+    pub fn is_knocking(&self) -> bool {
+        matches!(self.standing, Standing::Knocking(_))
+    }
+
     /// True when nothing is under way here.
     #[must_use]
     pub fn is_at_rest(&self) -> bool {
