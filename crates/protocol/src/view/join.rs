@@ -96,7 +96,10 @@ impl Member {
             let Knock { wanted, host, boot } = knock;
             return self.say(root, Words::Knock { wanted, host, boot }, out);
         }
-        if self.knocks.iter().any(|k| (k.host, k.boot) == (knock.host, knock.boot)) {
+        let again = matches!(knock.wanted, Wanted::Again(_));
+        // A later start of the same task knocks already: this knock was long under way.
+        let is_later = |k: &Knock| again && k.wanted == knock.wanted && k.boot > knock.boot;
+        if self.knocks.iter().any(|k| k.host == knock.host && (k.boot == knock.boot || is_later(k))) {
             return;
         }
         match self.may_enter(knock) {
@@ -136,7 +139,22 @@ impl Member {
         }
     }
 
+    /// Whether this start was in before: then its knock was long under way, or its welcome was lost and it was taken for dead. A start
+    /// is in once: should it still believe in a view, it would miss that it was out.
+    fn is_spent(&self, knock: Knock) -> bool {
+        let person = |t: Task| self.view.person(t).filter(|p| p.host == knock.host);
+        match knock.wanted {
+            Wanted::Again(task) => person(task).is_some_and(|p| p.boot >= knock.boot),
+            Wanted::More | Wanted::Spare => {
+                (0..self.view.next_task().0).map(Task).any(|t| person(t).is_some_and(|p| p.boot == knock.boot))
+            }
+        }
+    }
+
     fn may_enter(&self, knock: Knock) -> Result<(), Refusal> {
+        if self.is_spent(knock) {
+            return Err(Refusal::Spent);
+        }
         if self.knocks.len() >= KNOCKS {
             return Err(Refusal::Full);
         }
@@ -167,7 +185,7 @@ impl Member {
     /// gives its newcomers to the next one.
     pub(super) fn sort_out_knocks(&mut self, out: &mut impl Out) {
         let knocks = std::mem::take(&mut self.knocks);
-        self.knocks = knocks.into_iter().filter(|&k| self.find(k).is_none()).collect();
+        self.knocks = knocks.into_iter().filter(|&k| self.find(k).is_none() && !self.is_spent(k)).collect();
         let root = self.root();
         if root != self.me {
             for Knock { wanted, host, boot } in std::mem::take(&mut self.knocks) {
