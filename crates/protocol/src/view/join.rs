@@ -53,6 +53,7 @@ impl Member {
         let view = View::first(2, [alone]).expect("one is a good size");
         let mut member = Self::outside(config, start, me, view);
         member.standing = Standing::Knocking(Knocking { wanted, contacts, next: 0, again_at: now });
+        member.wanted = wanted;
         member.knock_again(now, out);
         member
     }
@@ -258,15 +259,15 @@ impl Member {
         }
     }
 
-    /// In again, under the old number.
+    /// In again, under the old number, if there ever was one.
     pub(super) fn on_rejoin(&mut self, now: Instant, boot: u32, out: &mut impl Out) {
-        if self.standing != Standing::Out || self.me == Task::NONE {
+        if self.standing != Standing::Out {
             return;
         }
         self.start.boot = boot;
         let others = self.view.tree().tasks().filter(|&t| t != self.me);
         let contacts = others.filter_map(|t| self.view.person(t)).map(|p| p.host).take(CONTACTS).collect();
-        let wanted = Wanted::Again(self.me);
+        let wanted = if self.me == Task::NONE { self.wanted } else { Wanted::Again(self.me) };
         self.standing = Standing::Knocking(Knocking { wanted, contacts, next: 0, again_at: now });
         self.knock_again(now, out);
     }
@@ -275,6 +276,16 @@ impl Member {
         self.standing = Standing::Leaving;
         self.part_if_leaving(now, out);
         self.consider(now, out);
+    }
+
+    /// Somebody says good-bye. It votes on the view without it: the living may be too few for one without its vote.
+    pub(super) fn on_leaving(&mut self, now: Instant, from: Task, out: &mut impl Out) {
+        if self.root() != self.me {
+            return self.on_gone(now, &[from], true, out);
+        }
+        if self.doubts.leaving.insert(from) {
+            self.consider(now, out);
+        }
     }
 
     /// Says good-bye to the root, again in each view that still has us.

@@ -152,7 +152,7 @@ pub struct Host {
     /// The tasks that live.
     lives: BTreeMap<Seat, Life>,
     /// Those that died alone and start again.
-    reborn: Vec<(Instant, Task)>,
+    reborn: Vec<(Instant, Wanted)>,
     /// What the disk has.
     kept: Vec<Task>,
     talk_at: Instant,
@@ -239,8 +239,16 @@ impl Host {
                 Note::Excluded(who, view)
             }
             Told::Refused(why) => {
-                self.come_back(seat, back_at);
-                Note::Refused(who, why)
+                net.note(Note::Refused(who, why));
+                // RV-6: a number of one part may be nobody's in another, or somebody else's.
+                let elsewhere = self.policy() == view::OnPartition::Continue && why == Refusal::Taken;
+                if why != Refusal::OutOfRange && !elsewhere {
+                    return self.come_back(seat, back_at);
+                }
+                self.lives.remove(&seat);
+                self.reborn.push((back_at, Wanted::More));
+                self.keep(net);
+                return self.with(now, net, |company, out| company.part(now, seat, out));
             }
             Told::Aborted => {
                 net.note(Note::Aborted(who));
@@ -270,7 +278,7 @@ impl Host {
     /// The disk remembers which tasks are here.
     fn keep(&mut self, net: &mut Ctx<'_, Self>) {
         let lives = self.lives.values().map(|l| l.who.task).filter(|&t| t != Task::NONE);
-        let mut tasks: Vec<_> = lives.chain(self.reborn.iter().map(|r| r.1)).collect();
+        let mut tasks: Vec<_> = lives.chain(self.reborn.iter().filter_map(|r| number(r.1))).collect();
         tasks.sort_unstable();
         if tasks != self.kept {
             let bytes: Vec<u8> = tasks.iter().flat_map(|t| t.0.to_le_bytes()).collect();
@@ -293,7 +301,7 @@ impl Host {
 
     fn join(&mut self, now: Instant, wanted: Wanted, net: &mut Ctx<'_, Self>) {
         let contacts = self.contacts(net);
-        let task = if let Wanted::Again(task) = wanted { task } else { Task::NONE };
+        let task = number(wanted).unwrap_or(Task::NONE);
         let Self { company, desk, .. } = self;
         let seat = company.join(now, wanted, &contacts, &mut Outlet { now, desk, net });
         self.settle_in(seat, task);
@@ -318,7 +326,7 @@ impl Host {
         self.lives.remove(&seat);
         self.desk.parting.insert(seat, life);
         if which >= COMES_BACK && life.who.task != Task::NONE {
-            self.reborn.push((now + self.shared.options.rejoin, life.who.task));
+            self.reborn.push((now + self.shared.options.rejoin, Wanted::Again(life.who.task)));
         }
         self.with(now, net, |company, out| company.part(now, seat, out));
         self.keep(net);
@@ -360,8 +368,8 @@ impl Host {
             self.with(now, net, |c, out| c.handle(now, Input::Completed { ticket, result }, out));
         }
         while let Some(i) = self.reborn.iter().position(|r| r.0 <= now) {
-            let (_, task) = self.reborn.swap_remove(i);
-            self.join(now, Wanted::Again(task), net);
+            let (_, wanted) = self.reborn.swap_remove(i);
+            self.join(now, wanted, net);
         }
         while let Some((&seat, life)) = self.lives.iter_mut().find(|(_, l)| l.back_at <= now) {
             life.back_at = Instant::NEVER;
@@ -387,6 +395,10 @@ impl Host {
         self.with(now, net, |company, out| company.handle(now, input, out));
         self.act(now, net);
     }
+}
+
+fn number(wanted: Wanted) -> Option<Task> {
+    if let Wanted::Again(task) = wanted { Some(task) } else { None }
 }
 
 impl Process for Host {
