@@ -14,6 +14,7 @@
 //! | `sim`, `director`, `barrier` | windows, and what happens between them |
 //! | `check`, `stats` | what must hold, and what was counted |
 //! | [`task`] | tasks of a job: the view machine alone |
+//! | [`company`] | the same on hosts, with links and everything that goes wrong |
 //! | [`race`], [`heartbeat`] | the engine's speed, for the lab |
 //!
 //! ```
@@ -51,6 +52,7 @@ mod barrier;
 mod befall;
 mod calendar;
 mod check;
+pub mod company;
 mod director;
 mod disk;
 mod event;

@@ -58,7 +58,7 @@ pub enum Addressee {
     Task(Task),
     /// The newcomer of this start, which may have no number yet.
     Newcomer(u32),
-    /// Any task that is in the view: somebody knocks.
+    /// Any task that is in the view: somebody knocks, and does not know who is root.
     Anybody,
 }
 
@@ -119,6 +119,8 @@ pub enum Refusal {
     Full = 3,
     /// The job is over.
     Over = 4,
+    /// That start was in before, and is out again: knock as a later one.
+    Spent = 5,
 }
 
 /// What a letter says.
@@ -268,7 +270,8 @@ impl Envelope {
         let (job, kind, mut r) = head(bytes)?;
         let (_, to) = (r.task()?, r.task()?);
         let to = match kind {
-            9 => Addressee::Anybody,
+            // One that is passed on to the root is for nobody else.
+            9 if to == Task::NONE => Addressee::Anybody,
             10 => {
                 r.task()?;
                 Addressee::Newcomer(r.u32()?)
@@ -337,6 +340,7 @@ impl<'a> Letter<'a> {
                     2 => Refusal::OutOfRange,
                     3 => Refusal::Full,
                     4 => Refusal::Over,
+                    5 => Refusal::Spent,
                     _ => return Err(Malformed::Unknown),
                 };
                 Words::Refused { boot, why }

@@ -97,7 +97,7 @@ pub(super) fn swarm_table(out: &mut impl Write, plan: &Swarm, summary: &Summary)
     writeln!(out, "swarm     {} runs, seeds {} to {last}", summary.runs, plan.first)?;
     let rate = summary.events as f64 / wall.max(1e-9);
     writeln!(out, "events    {}, in {wall:.1} s, {} events/s", summary.events, large(rate))?;
-    if plan.engine == Engine::Link {
+    if matches!(plan.engine, Engine::Link | Engine::View) {
         writeln!(out, "delivered {} messages", summary.delivered)?;
     }
     if let Some(slowest) = &summary.slowest {
@@ -108,7 +108,7 @@ pub(super) fn swarm_table(out: &mut impl Write, plan: &Swarm, summary: &Summary)
     for (workload, runs) in &summary.workloads {
         writeln!(out, "{:<NAME_WIDTH$} {runs:>14}", format!("runs.{workload}"))?;
     }
-    for (fault, count) in &summary.faults {
+    for (fault, count) in summary.faults.iter().chain(&summary.told) {
         writeln!(out, "{fault:<NAME_WIDTH$} {count:>14}")?;
     }
     writeln!(out)?;
@@ -148,6 +148,7 @@ pub(super) fn swarm_json(plan: &Swarm, summary: &Summary) -> Value {
         "events_per_s": summary.events as f64 / wall.max(1e-9),
         "workloads": summary.workloads,
         "faults": summary.faults,
+        "told": summary.told,
         "slowest": summary.slowest.as_ref().map(|s| json!({
             "seed": s.seed, "workload": s.workload, "nodes": s.nodes, "wall_s": s.wall.as_secs_f64(),
         })),

@@ -1,6 +1,6 @@
 //! Who gets which letter: those of the host's own tasks at once, all others over the link.
 
-use super::{Company, LETTERS, Out, Output, Seat};
+use super::{Company, LETTERS, Out, Output, Place, Seat};
 use crate::link::{self, states};
 use crate::view::{self, Member};
 use phalanx_core::{Addr, Buf, Code, Endpoint, Instant, Machine, NodeId, Payload, Sink};
@@ -111,10 +111,18 @@ impl Company {
         let (moved, ended, pauses) = (sink.moved, sink.ended, sink.pauses);
         if ended && place.is_empty {
             self.members.remove(&seat);
+            self.follow(now, seat, out);
         } else if pauses && place.is_empty {
             self.tell_one(now, seat, view::Input::Paused, out);
         }
         self.moved |= moved;
+    }
+
+    /// Whoever waited for this one to be gone knocks.
+    fn follow(&mut self, now: Instant, gone: Seat, out: &mut impl Out) {
+        let waits = |p: &mut Place| p.after.take_if(|(seat, _)| *seat == gone);
+        let Some((seat, contacts)) = self.members.iter_mut().find_map(|(&s, p)| Some((s, waits(p)?.1))) else { return };
+        self.tell_one(now, seat, view::Input::Seek { contacts: &contacts }, out);
     }
 
     pub(super) fn tell_one(&mut self, now: Instant, seat: Seat, input: view::Input<'_>, out: &mut impl Out) {

@@ -112,6 +112,8 @@ struct Place {
     member: Member,
     /// The task is gone; its member says good-bye.
     is_empty: bool,
+    /// It comes after one that still says good-bye, and knocks there then.
+    after: Option<(Seat, Vec<Addr>)>,
 }
 
 impl Company {
@@ -157,12 +159,17 @@ impl Company {
         seat
     }
 
-    /// RV-5: a task that joins a running job. `contacts` are hosts of its tasks; more may be told with [`Company::seek`].
+    /// RV-5: a task that joins a running job. `contacts` are hosts of its tasks; more may be told with [`Company::seek`]. One that
+    /// starts again while its predecessor still says good-bye waits for that: its knock would say that the other one is dead, and
+    /// cost a vote.
     pub fn join(&mut self, now: Instant, wanted: Wanted, contacts: &[Addr], out: &mut impl Out) -> Seat {
         let seat = self.take_seat();
         // Who is here knows best whether the job is.
         let here = self.members.values().any(|p| p.member.view().is_some()).then_some(self.host);
-        let contacts = here.into_iter().chain(contacts.iter().copied().filter(|&c| c != self.host)).collect();
+        let mut contacts = here.into_iter().chain(contacts.iter().copied().filter(|&c| c != self.host)).collect();
+        let says_goodbye = |(_, p): &(&Seat, &Place)| p.is_empty && wanted == Wanted::Again(p.member.me());
+        let before = self.members.iter().find(says_goodbye).map(|(&seat, _)| seat);
+        let after = before.map(|seat| (seat, std::mem::take(&mut contacts)));
         let mut sink = MemberOut::new(seat, &mut self.letters, out);
         let member = Member::join(
             self.config,
@@ -173,6 +180,9 @@ impl Company {
             &mut sink,
         );
         self.place(seat, member);
+        if let Some(place) = self.members.get_mut(&seat) {
+            place.after = after;
+        }
         self.run(now, out);
         seat
     }
@@ -188,13 +198,22 @@ impl Company {
     }
 
     fn place(&mut self, seat: Seat, member: Member) {
-        self.members.insert(seat, Place { member, is_empty: false });
+        self.members.insert(seat, Place { member, is_empty: false, after: None });
     }
 
     /// Tasks of the job are at these hosts: for those who knock.
     pub fn seek(&mut self, now: Instant, contacts: &[Addr], out: &mut impl Out) {
         let contacts: Vec<_> = contacts.iter().copied().filter(|&c| c != self.host).collect();
-        self.tell_all(now, |_| Some(view::Input::Seek { contacts: &contacts }), out);
+        for place in self.members.values_mut() {
+            if let Some((_, more)) = &mut place.after {
+                more.extend(contacts.iter().filter(|c| !more.contains(c)).copied().collect::<Vec<_>>());
+            }
+        }
+        for seat in self.members.keys().copied().collect::<Vec<_>>() {
+            if self.members.get(&seat).is_some_and(|p| p.after.is_none()) {
+                self.tell_one(now, seat, view::Input::Seek { contacts: &contacts }, out);
+            }
+        }
         self.run(now, out);
     }
 
@@ -338,7 +357,7 @@ impl Machine for Company {
         self.link.fingerprint(print);
         self.parting.fingerprint(print);
         for (seat, place) in &self.members {
-            print.add(&(seat, place.is_empty));
+            print.add(&(seat, place.is_empty, &place.after));
             place.member.fingerprint(print);
         }
         print.add(&self.watch);

@@ -7,13 +7,15 @@
 use super::{Config, Member, Out, Task, View};
 use phalanx_core::{Duration, Fingerprint, Instant};
 use phalanx_wire::view::{ViewId, Words};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// Doubts about others.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) struct Doubts {
     /// In the view, and thought to be dead; whether that is certain, or they were only silent.
     pub(super) gone: BTreeMap<Task, bool>,
+    /// Those who said good-bye to us. They are in the view, and vote, until there is one without them.
+    pub(super) leaving: BTreeSet<Task>,
     inquiries: Vec<Inquiry>,
     /// How many we made.
     pub(super) nonce: u32,
@@ -38,6 +40,7 @@ impl Default for Doubts {
     fn default() -> Self {
         Self {
             gone: BTreeMap::new(),
+            leaving: BTreeSet::new(),
             inquiries: Vec::new(),
             nonce: 0,
             reports: BTreeMap::new(),
@@ -77,7 +80,7 @@ impl Doubts {
     }
 
     pub(super) fn fingerprint(&self, print: &mut Fingerprint) {
-        print.add(&self.gone).add(&self.reports).add(&self.turn);
+        print.add(&self.gone).add(&self.leaving).add(&self.reports).add(&self.turn);
         for inquiry in &self.inquiries {
             print.add(&inquiry.task).add(&self.nonce.wrapping_sub(inquiry.nonce));
             print.instant(inquiry.until);
@@ -220,6 +223,7 @@ impl Member {
                 self.relay.take_if(|r| r.upstream.is_none());
                 self.lead = super::lead::Lead::Idle;
             }
+            self.lead_soon(now);
         }
         self.compare(from, view, out);
         // It may have had no view yet when the notice came.
@@ -263,6 +267,8 @@ impl Member {
         if self.doubts.round_at <= now {
             self.doubts.round_at = now + self.config.inquiry;
             self.ask_around(now, out);
+            // A good-bye may have been lost.
+            self.part_if_leaving(now, out);
         }
     }
 

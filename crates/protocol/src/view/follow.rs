@@ -218,6 +218,7 @@ impl Member {
         self.promised = Ballot::first(view.tree().root().unwrap_or(self.me));
         let replaced = |t: Task| view.person(t) != self.view.person(t);
         self.doubts.gone.retain(|&t, _| view.contains(t) && !replaced(t));
+        self.doubts.leaving.retain(|&t| view.contains(t) && !replaced(t));
         self.doubts.on_view(&view);
         self.view = view;
         self.last = change;

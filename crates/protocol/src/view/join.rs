@@ -53,6 +53,7 @@ impl Member {
         let view = View::first(2, [alone]).expect("one is a good size");
         let mut member = Self::outside(config, start, me, view);
         member.standing = Standing::Knocking(Knocking { wanted, contacts, next: 0, again_at: now });
+        member.wanted = wanted;
         member.knock_again(now, out);
         member
     }
@@ -96,7 +97,10 @@ impl Member {
             let Knock { wanted, host, boot } = knock;
             return self.say(root, Words::Knock { wanted, host, boot }, out);
         }
-        if self.knocks.iter().any(|k| (k.host, k.boot) == (knock.host, knock.boot)) {
+        let again = matches!(knock.wanted, Wanted::Again(_));
+        // A later start of the same task knocks already: this knock was long under way.
+        let is_later = |k: &Knock| again && k.wanted == knock.wanted && k.boot > knock.boot;
+        if self.knocks.iter().any(|k| k.host == knock.host && (k.boot == knock.boot || is_later(k))) {
             return;
         }
         match self.may_enter(knock) {
@@ -136,7 +140,22 @@ impl Member {
         }
     }
 
+    /// Whether this start was in before: then its knock was long under way, or its welcome was lost and it was taken for dead. A start
+    /// is in once: should it still believe in a view, it would miss that it was out.
+    fn is_spent(&self, knock: Knock) -> bool {
+        let person = |t: Task| self.view.person(t).filter(|p| p.host == knock.host);
+        match knock.wanted {
+            Wanted::Again(task) => person(task).is_some_and(|p| p.boot >= knock.boot),
+            Wanted::More | Wanted::Spare => {
+                (0..self.view.next_task().0).map(Task).any(|t| person(t).is_some_and(|p| p.boot == knock.boot))
+            }
+        }
+    }
+
     fn may_enter(&self, knock: Knock) -> Result<(), Refusal> {
+        if self.is_spent(knock) {
+            return Err(Refusal::Spent);
+        }
         if self.knocks.len() >= KNOCKS {
             return Err(Refusal::Full);
         }
@@ -167,7 +186,7 @@ impl Member {
     /// gives its newcomers to the next one.
     pub(super) fn sort_out_knocks(&mut self, out: &mut impl Out) {
         let knocks = std::mem::take(&mut self.knocks);
-        self.knocks = knocks.into_iter().filter(|&k| self.find(k).is_none()).collect();
+        self.knocks = knocks.into_iter().filter(|&k| self.find(k).is_none() && !self.is_spent(k)).collect();
         let root = self.root();
         if root != self.me {
             for Knock { wanted, host, boot } in std::mem::take(&mut self.knocks) {
@@ -240,15 +259,15 @@ impl Member {
         }
     }
 
-    /// In again, under the old number.
+    /// In again, under the old number, if there ever was one.
     pub(super) fn on_rejoin(&mut self, now: Instant, boot: u32, out: &mut impl Out) {
-        if self.standing != Standing::Out || self.me == Task::NONE {
+        if self.standing != Standing::Out {
             return;
         }
         self.start.boot = boot;
         let others = self.view.tree().tasks().filter(|&t| t != self.me);
         let contacts = others.filter_map(|t| self.view.person(t)).map(|p| p.host).take(CONTACTS).collect();
-        let wanted = Wanted::Again(self.me);
+        let wanted = if self.me == Task::NONE { self.wanted } else { Wanted::Again(self.me) };
         self.standing = Standing::Knocking(Knocking { wanted, contacts, next: 0, again_at: now });
         self.knock_again(now, out);
     }
@@ -257,6 +276,16 @@ impl Member {
         self.standing = Standing::Leaving;
         self.part_if_leaving(now, out);
         self.consider(now, out);
+    }
+
+    /// Somebody says good-bye. It votes on the view without it: the living may be too few for one without its vote.
+    pub(super) fn on_leaving(&mut self, now: Instant, from: Task, out: &mut impl Out) {
+        if self.root() != self.me {
+            return self.on_gone(now, &[from], true, out);
+        }
+        if self.doubts.leaving.insert(from) {
+            self.consider(now, out);
+        }
     }
 
     /// Says good-bye to the root, again in each view that still has us.

@@ -71,7 +71,8 @@ impl Member {
 
     /// One change of all that we have heard; none when that is nothing.
     fn build(&self) -> Option<Change> {
-        let mut failed: BTreeSet<_> = self.gone().filter(|&t| self.view.contains(t)).collect();
+        let leaving = self.doubts.leaving.iter().copied();
+        let mut failed: BTreeSet<_> = self.gone().chain(leaving).filter(|&t| self.view.contains(t)).collect();
         // Who is left alone ends the job by leaving: a view without anybody is none.
         if self.standing == Standing::Leaving && failed.len() as u32 + 1 < self.view.tree().len() {
             failed.insert(self.me);
@@ -210,6 +211,17 @@ impl Member {
             out.push(Output::Stalled);
         }
         self.lead = Lead::Waiting { again_at, stalled: true };
+    }
+
+    /// Somebody is back: perhaps they are enough now. Others may come back with it, so not at once.
+    pub(super) fn lead_soon(&mut self, now: Instant) {
+        let alive = self.view.tree().len() - self.doubts.gone.len() as u32;
+        let is_enough = self.is_majority(alive);
+        if let Lead::Waiting { again_at, stalled: true } = &mut self.lead
+            && is_enough
+        {
+            *again_at = (now + self.config.retry).min(*again_at);
+        }
     }
 
     /// Another root is ahead of us.

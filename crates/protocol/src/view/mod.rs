@@ -189,6 +189,8 @@ pub struct Member {
     wants_checkpoint: bool,
     talk: Talk,
     counters: Counters,
+    /// What we knocked for first.
+    wanted: Wanted,
 }
 
 /// Where we stand.
@@ -232,6 +234,7 @@ impl Member {
             wants_checkpoint: false,
             talk: Talk::default(),
             counters: Counters::default(),
+            wanted: Wanted::Again(me),
         }
     }
 
@@ -247,10 +250,17 @@ impl Member {
         matches!(self.standing, Standing::In | Standing::Leaving).then_some(&self.view)
     }
 
+    /// True while we want to be in, and nobody has let us in yet.
+    #[must_use]
+    pub fn is_knocking(&self) -> bool {
+        matches!(self.standing, Standing::Knocking(_))
+    }
+
     /// True when nothing is under way here.
     #[must_use]
     pub fn is_at_rest(&self) -> bool {
-        self.lead == Lead::Idle && self.accepted.is_none() && self.doubts.gone.is_empty() && self.knocks.is_empty()
+        let all_stay = self.doubts.gone.is_empty() && self.doubts.leaving.is_empty();
+        self.lead == Lead::Idle && self.accepted.is_none() && all_stay && self.knocks.is_empty()
     }
 
     /// Tasks of the view that are thought to be gone.
@@ -361,7 +371,7 @@ impl Member {
             Words::Data { view, number, body } => self.on_data(from, view, number, body, out),
             Words::Stale { view, number } => out.push(Output::Undelivered { to: from, number, view }),
             Words::Checkpoint => self.on_checkpoint(now, out),
-            Words::Leaving => self.on_gone(now, &[from], true, out),
+            Words::Leaving => self.on_leaving(now, from, out),
             Words::Over { view } => self.on_over(view, out),
             Words::Knock { .. } | Words::Welcome { .. } | Words::Refused { .. } => {}
         }

@@ -223,6 +223,36 @@ fn rv_5_bad_knocks_are_refused() {
     assert_eq!(net.tasks(), ids(0..4));
 }
 
+/// RV-5, RV-8: a start is in once. Its knock may be long under way, and come when it is out again.
+#[test]
+fn rv_5_a_late_knock_lets_nobody_in() {
+    let mut net = Net::new(2, 4, config());
+    net.crash(3);
+    net.verdict(&[3]);
+    net.settle(LONG);
+    net.join(3, Wanted::Again(Task(3)), &[0]);
+    net.settle(LONG);
+    let boot = net.members[&3].boot();
+    // It is taken for dead, and does not hear of it.
+    cut(&mut net, &[3]);
+    net.tell(0, Input::Lost { tasks: &[Task(3)], certain: true });
+    net.settle(Duration::from_millis(50));
+    assert_eq!(net.view(0).map(|v| v.tree().len()), Some(3));
+    let words = Words::Knock { wanted: Wanted::Again(Task(3)), host: Addr::Local(3), boot };
+    let mut bytes = Vec::new();
+    Letter { job: 1, from: Task(3), to: Task::NONE, words }.encode(&mut bytes);
+    net.tell(0, Input::Heard { from: Addr::Local(3), bytes: &bytes });
+    net.settle(Duration::from_millis(50));
+    assert_eq!(net.view(0).map(|v| v.tree().len()), Some(3));
+    net.cuts.clear();
+    net.tell(3, Input::Lost { tasks: &[Task(0)], certain: false });
+    net.settle(LONG);
+    assert!(net.told(3).contains(&&Told::Excluded));
+    net.rejoin(3);
+    net.settle(LONG);
+    assert_eq!(net.tasks(), ids(0..4));
+}
+
 fn cut(net: &mut Net, part: &[u32]) {
     let hosts: Vec<_> = net.members.keys().copied().collect();
     for &a in &hosts {

@@ -32,12 +32,12 @@ pub fn draw(seed: u64, workload: Option<&str>) -> String {
     text
 }
 
-struct Draw {
-    rng: Rng,
-    nodes: u64,
-    safety_ms: u64,
+pub(super) struct Draw {
+    pub(super) rng: Rng,
+    pub(super) nodes: u64,
+    pub(super) safety_ms: u64,
     /// The workload has leaders.
-    order: bool,
+    pub(super) order: bool,
 }
 
 /// Writes a line; a `String` takes all of them.
@@ -209,7 +209,7 @@ impl Draw {
     }
 
     /// FI-1, FI-2, FI-3: any kind, at either point, with any recurrence.
-    fn rule(&mut self, out: &mut String) {
+    pub(super) fn rule(&mut self, out: &mut String) {
         put!(out, "\n[[fault]]\nat = \"{}ms\"\nkind = \"inject\"", self.rng.below(self.safety_ms));
         put!(out, "point = \"{}\"", self.one_of(["wire", "plain"]));
         self.targets(out);
@@ -249,16 +249,16 @@ impl Draw {
     }
 
     /// Both included.
-    fn between(&mut self, least: u64, most: u64) -> u64 {
+    pub(super) fn between(&mut self, least: u64, most: u64) -> u64 {
         least + self.rng.below(most - least + 1)
     }
 
     /// Up to `most`, small ones more often: a mild fault hides in a wild one.
-    fn part(&mut self, most: f64) -> f64 {
+    pub(super) fn part(&mut self, most: f64) -> f64 {
         most * self.rng.unit().powi(2)
     }
 
-    fn one_of<T: Copy, const N: usize>(&mut self, all: [T; N]) -> T {
+    pub(super) fn one_of<T: Copy, const N: usize>(&mut self, all: [T; N]) -> T {
         all[self.rng.index(N)]
     }
 }

@@ -20,11 +20,13 @@ pub enum Engine {
     AllToAll,
     /// Whole nodes that gossip (BL-1).
     Gossip,
+    /// The tasks of a job, which share a view (RV).
+    View,
 }
 
 impl Engine {
     /// All of them.
-    pub const ALL: [Self; 4] = [Self::Link, Self::Zone, Self::AllToAll, Self::Gossip];
+    pub const ALL: [Self; 5] = [Self::Link, Self::Zone, Self::AllToAll, Self::Gossip, Self::View];
 
     /// As scenarios write it.
     #[must_use]
@@ -34,6 +36,7 @@ impl Engine {
             Self::Zone => "zone",
             Self::AllToAll => "all-to-all",
             Self::Gossip => "gossip",
+            Self::View => "view",
         }
     }
 }
@@ -154,7 +157,7 @@ impl MembersText {
             Engine::AllToAll => Membership::AllToAll(AllToAllConfig::lan(group)),
             Engine::Gossip if paper => Membership::Gossip(GossipConfig::paper()),
             Engine::Gossip => Membership::Gossip(GossipConfig::lan()),
-            Engine::Zone | Engine::Link => Membership::Zone,
+            Engine::Zone | Engine::Link | Engine::View => Membership::Zone,
         };
         let config = match profile {
             "paper" => Config::paper(),

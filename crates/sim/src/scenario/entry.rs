@@ -3,6 +3,7 @@
 //! An entry's fields are read all at once and then taken out by its kind; what is left means nothing for that kind and
 //! is refused, because a fault that silently does less than it says ruins a run.
 
+use super::engine::Engine;
 use super::problem::{Problem, unknown};
 use super::select::{NodesText, Pool, Selection};
 use super::span::{Span, Step};
@@ -44,6 +45,8 @@ pub(crate) enum What {
     Partition { name: Option<String>, direction: Direction, against: Option<Vec<u32>> },
     Heal { name: Option<String> },
     Leave { code: u8 },
+    Join { spare: bool },
+    Doubt { against: Vec<u32> },
     Weather(Weather),
     Inject { point: Point, rule: Box<Rule>, peers: Vec<u32> },
 }
@@ -73,7 +76,7 @@ pub(crate) enum Point {
 }
 
 /// All kinds, as scenarios write them.
-pub(crate) const KINDS: [&str; 14] = [
+pub(crate) const KINDS: [&str; 16] = [
     "crash",
     "crash-host",
     "restart",
@@ -86,6 +89,8 @@ pub(crate) const KINDS: [&str; 14] = [
     "partition",
     "heal",
     "leave",
+    "join",
+    "doubt",
     "weather",
     "inject",
 ];
@@ -106,6 +111,8 @@ impl What {
             Self::Partition { .. } => "partition",
             Self::Heal { .. } => "heal",
             Self::Leave { .. } => "leave",
+            Self::Join { .. } => "join",
+            Self::Doubt { .. } => "doubt",
             Self::Weather(_) => "weather",
             Self::Inject { .. } => "inject",
         }
@@ -125,7 +132,13 @@ impl What {
     fn can_last(&self) -> bool {
         !matches!(
             self,
-            Self::Restart | Self::Resume | Self::StreamReset { .. } | Self::Heal { .. } | Self::Leave { .. }
+            Self::Restart
+                | Self::Resume
+                | Self::StreamReset { .. }
+                | Self::Heal { .. }
+                | Self::Leave { .. }
+                | Self::Join { .. }
+                | Self::Doubt { .. }
         )
     }
 }
@@ -163,6 +176,7 @@ pub(crate) struct EntryText {
     point: Option<Point>,
     rule: Option<Rule>,
     code: Option<u8>,
+    spare: Option<bool>,
 }
 
 /// What an entry must fit.
@@ -172,8 +186,8 @@ pub(crate) struct Frame<'a> {
     pub(crate) safety: Duration,
     /// Roles of the workload.
     pub(crate) roles: &'a [&'a str],
-    /// Nodes are members, which can leave.
-    pub(crate) members: bool,
+    /// What nodes run: not all of them can leave, or have a disk.
+    pub(crate) engine: Engine,
 }
 
 impl EntryText {
@@ -228,7 +242,7 @@ impl EntryText {
                 }
                 What::Clock { rate, step_ns: self.step.take().unwrap_or_default().0 }
             }
-            "disk" if frame.members => {
+            "disk" if !matches!(frame.engine, Engine::Link | Engine::View) => {
                 return Err(Problem::new("kind", "`disk` needs engine `link`: members write nothing to disk"));
             }
             "disk" => What::Disk(DiskFault {
@@ -248,9 +262,17 @@ impl EntryText {
                 against: self.take_against(frame)?,
             },
             "heal" => What::Heal { name: self.name.take() },
-            "leave" if frame.members => What::Leave { code: self.code.take().unwrap_or(0) },
+            "leave" if frame.engine != Engine::Link => What::Leave { code: self.code.take().unwrap_or(0) },
             "leave" => {
                 return Err(Problem::new("kind", "`leave` needs an engine with members: zone, all-to-all or gossip"));
+            }
+            "join" | "doubt" if frame.engine != Engine::View => {
+                return Err(Problem::new("kind", format!("`{}` needs engine `view`", self.kind)));
+            }
+            "join" => What::Join { spare: self.spare.take().unwrap_or(false) },
+            "doubt" => {
+                let needs = "kind `doubt` needs the hosts that are said to have failed";
+                What::Doubt { against: self.take_against(frame)?.ok_or_else(|| Problem::new("against", needs))? }
             }
             "weather" => What::Weather(Weather {
                 loss: chance("loss", self.loss.take())?.unwrap_or(0.0),
@@ -356,6 +378,7 @@ impl EntryText {
             (self.point.is_some(), "point"),
             (self.rule.is_some(), "rule"),
             (self.code.is_some(), "code"),
+            (self.spare.is_some(), "spare"),
         ];
         fields.into_iter().find(|f| f.0).map(|f| f.1)
     }
@@ -380,9 +403,9 @@ mod tests {
     use super::*;
 
     fn entry(text: &str) -> Result<Entry, String> {
-        let members = text.contains("leave");
+        let engine = if text.contains("leave") { Engine::Zone } else { Engine::Link };
         let text: EntryText = toml::from_str(text).map_err(|e| e.message().to_owned())?;
-        let frame = Frame { nodes: 8, safety: Duration::from_secs(10), roles: &["leader"], members };
+        let frame = Frame { nodes: 8, safety: Duration::from_secs(10), roles: &["leader"], engine };
         text.entry(&frame).map_err(|p| format!("{}: {}", p.path, p.text))
     }
 

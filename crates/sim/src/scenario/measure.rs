@@ -4,6 +4,7 @@
 
 use super::engine::Engine;
 use super::entry::KINDS;
+use super::job::JobTold;
 use super::load::Leaders;
 use super::told::MembersTold;
 use crate::check::{Checker, Verdict};
@@ -59,6 +60,7 @@ pub(crate) struct Facts {
 pub(crate) enum WhatWasTold {
     Stations(Told),
     Members(MembersTold),
+    Job(JobTold),
 }
 
 impl Default for WhatWasTold {
@@ -73,6 +75,7 @@ impl Facts {
         let told = match engine {
             Engine::Link => WhatWasTold::default(),
             Engine::Zone | Engine::AllToAll | Engine::Gossip => WhatWasTold::Members(MembersTold::default()),
+            Engine::View => WhatWasTold::Job(JobTold::default()),
         };
         Self { told, ..Self::default() }
     }
@@ -93,6 +96,7 @@ impl Facts {
         match &self.told {
             WhatWasTold::Stations(told) => told.put(&mut put),
             WhatWasTold::Members(told) => told.put(&mut put),
+            WhatWasTold::Job(told) => told.put(&mut put),
         }
         for (name, value) in self.link.0.iter().zip(LINK_NAMES).map(|(&value, name)| (name, value)) {
             put(name, value);

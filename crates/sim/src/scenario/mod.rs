@@ -8,21 +8,24 @@
 //! |---|---|
 //! | `text` | the fields, and the scenario they make |
 //! | `engine` | fields of membership engines |
+//! | `job` | tasks of a job: fields, roles, what they told |
 //! | `problem` | what is wrong, with its line and what is accepted |
 //! | `set` | `--set key=value` |
 //! | `entry`, `select`, `span` | the timeline: what, on whom, when |
 //! | `measure`, `told`, `expect` | what a run counts, what its members told, and bounds on both |
 //! | `load` | workloads: their names, and the roles that nodes play in them |
 //! | `run`, `subject` | carries a scenario out, on links or on members |
-//! | `draw`, `draw_members`, `swarm` | many scenarios, drawn from seeds and run on all cores |
+//! | `draw`, `draw_members`, `draw_jobs`, `swarm` | many scenarios, drawn from seeds and run on all cores |
 //!
 //! [`Workload`]: crate::station::Workload
 
 mod draw;
+mod draw_jobs;
 mod draw_members;
 mod engine;
 mod entry;
 mod expect;
+mod job;
 mod load;
 mod measure;
 mod problem;

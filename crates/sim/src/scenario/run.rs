@@ -272,6 +272,16 @@ impl<'a, P: Subject> Runner<'a, P> {
                 nodes.iter().for_each(|&n| self.sim.command(n, P::plain(rule.clone())));
                 (Vec::new(), None)
             }
+            &What::Join { spare } => {
+                let join = |&n: &u32| P::join(spare).into_iter().for_each(|command| self.sim.command(n, command));
+                nodes.iter().for_each(join);
+                (Vec::new(), None)
+            }
+            What::Doubt { against } => {
+                let doubt = |&n: &u32| P::doubt(against).into_iter().for_each(|command| self.sim.command(n, command));
+                nodes.iter().for_each(doubt);
+                (Vec::new(), None)
+            }
             &What::Leave { code } => {
                 let leave = |&n: &u32| P::leave(code).into_iter().for_each(|command| self.sim.command(n, command));
                 nodes.iter().for_each(leave);
@@ -322,7 +332,7 @@ fn befalls(what: &What, state: State) -> bool {
     match what {
         What::Crash => matches!(state, State::Up | State::Paused),
         What::CrashHost => matches!(state, State::Up | State::Paused | State::ProcessDown),
-        What::Pause | What::Leave { .. } => state == State::Up,
+        What::Pause | What::Leave { .. } | What::Join { .. } | What::Doubt { .. } => state == State::Up,
         What::Resume => state == State::Paused,
         _ => true,
     }

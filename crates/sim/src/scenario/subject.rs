@@ -6,6 +6,7 @@ use super::run::{LOOK, Outcome, Runner};
 use super::text::{Phases, Runs, Scenario};
 use super::told::{MembersListener, MembersTold};
 use crate::check::Report;
+use crate::company;
 use crate::fault::Fault;
 use crate::member::checks::{self, Tally};
 use crate::member::{self, Layout, Member, Written, zones_known};
@@ -27,6 +28,13 @@ pub(super) trait Subject: Process {
     /// `None` where nobody can leave, or write.
     fn leave(code: u8) -> Option<Self::Command>;
     fn write(written: Written) -> Option<Self::Command>;
+    /// `None` where there are no tasks.
+    fn join(_spare: bool) -> Option<Self::Command> {
+        None
+    }
+    fn doubt(_hosts: &[u32]) -> Option<Self::Command> {
+        None
+    }
 }
 
 impl Subject for Station {
@@ -86,6 +94,7 @@ impl Scenario {
                 let sim = station::build(setup, workload, options)?;
                 return Ok(self.outcome(|| self.run_stations(sim)));
             }
+            Runs::Job(options) => return Ok(self.outcome_of_job(company::build(setup, options)?, options)),
         };
         let (options, nodes) = (&members.options, setup.nodes);
         Ok(match members.membership {
@@ -234,6 +243,6 @@ impl Writer {
     }
 }
 
-fn lock<T>(shared: &Mutex<T>) -> MutexGuard<'_, T> {
+pub(super) fn lock<T>(shared: &Mutex<T>) -> MutexGuard<'_, T> {
     shared.lock().unwrap_or_else(PoisonError::into_inner)
 }

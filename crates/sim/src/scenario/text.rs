@@ -3,6 +3,7 @@
 use super::engine::{AttributesText, Engine, Members, MembersText, ZonesText};
 use super::entry::{Entry, EntryText, Frame};
 use super::expect::{Bound, ExpectText, bounds};
+use super::job::{JobText, ROLES};
 use super::load::{name, roles};
 use super::measure::names;
 use super::problem::{Problem, ScenarioError, line_of, read, syntax, unknown};
@@ -44,6 +45,8 @@ pub enum Runs {
     },
     /// Whole nodes with a membership engine.
     Members(Members),
+    /// Hosts of the tasks of a job.
+    Job(Box<crate::company::Options>),
 }
 
 /// First safety under faults; then everything is healed, and things must get well.
@@ -71,6 +74,7 @@ struct Text {
     multicast: Option<bool>,
     zones: Option<ZonesText>,
     attributes: Option<AttributesText>,
+    job: Option<JobText>,
     seed: Option<u64>,
     threads: Option<usize>,
     #[serde(default)]
@@ -101,6 +105,15 @@ enum SealsText {
     Real,
 }
 
+impl SealsText {
+    fn seals(self) -> Seals {
+        match self {
+            Self::Fake => Seals::Fake,
+            Self::Real => Seals::Real,
+        }
+    }
+}
+
 #[derive(Deserialize)]
 #[serde(default, deny_unknown_fields)]
 struct PhasesText {
@@ -114,6 +127,8 @@ struct PhasesText {
 const LIVENESS: Duration = Duration::from_secs(60);
 /// How long members may: those who were removed again and again wait before they speak up.
 const MEMBERS_LIVENESS: Duration = crate::member::sweep::BOUND;
+/// How long tasks may: see [`super::job::BOUND`].
+const JOB_LIVENESS: Duration = super::job::BOUND;
 
 impl Default for PhasesText {
     fn default() -> Self {
@@ -135,6 +150,7 @@ impl Scenario {
         match &self.runs {
             Runs::Stations { workload, .. } => name(workload),
             Runs::Members(members) => members.engine().name(),
+            Runs::Job(_) => Engine::View.name(),
         }
     }
 
@@ -144,6 +160,7 @@ impl Scenario {
         match &self.runs {
             Runs::Stations { .. } => Engine::Link,
             Runs::Members(members) => members.engine(),
+            Runs::Job(_) => Engine::View,
         }
     }
 
@@ -207,17 +224,23 @@ impl Text {
         let Self { engine, profile, multicast, zones, attributes, .. } = self;
         let only_members = MembersText { profile, multicast, zones, attributes };
         let runs = match engine {
+            _ if engine != Engine::View && self.job.is_some() => {
+                let text = format!("does not apply to engine `{}`: it needs engine = \"view\"", engine.name());
+                return Err(Problem::new("job", text));
+            }
             Engine::Link => stations(only_members, self.workload, self.seals, self.by_reference)?,
+            Engine::View => job(only_members, self.workload, self.seals, (self.job, self.nodes))?,
             engine => members(engine, only_members, self.workload, self.seals, (self.nodes, self.by_reference))?,
         };
-        let (roles, is_members) = match &runs {
-            Runs::Stations { workload, .. } => (roles(workload), false),
-            Runs::Members(members) => (members.roles(), true),
+        let roles = match &runs {
+            Runs::Stations { workload, .. } => roles(workload),
+            Runs::Members(members) => members.roles(),
+            Runs::Job(_) => &ROLES,
         };
         let phases = self.phases.phases(engine).map_err(|p| p.inside("phases"))?;
         let mut timeline = Vec::new();
         for (number, entry) in self.fault.into_iter().enumerate() {
-            let frame = Frame { nodes: self.nodes, safety: phases.safety, roles, members: is_members };
+            let frame = Frame { nodes: self.nodes, safety: phases.safety, roles, engine };
             timeline.push(entry.entry(&frame).map_err(|p| p.inside(&format!("fault.{number}")))?);
         }
         let names = names(engine);
@@ -244,7 +267,11 @@ impl PhasesText {
                 "links are owed what was promised them: with engine `link` all return",
             ));
         }
-        let usual = if engine == Engine::Link { LIVENESS } else { MEMBERS_LIVENESS };
+        let usual = match engine {
+            Engine::Link => LIVENESS,
+            Engine::View => JOB_LIVENESS,
+            Engine::Zone | Engine::AllToAll | Engine::Gossip => MEMBERS_LIVENESS,
+        };
         Ok(Phases { safety, work, liveness: liveness.map_or(usual, |s| s.0), restart: restart.unwrap_or(true) })
     }
 }
@@ -261,10 +288,7 @@ fn stations(
     }
     let workload = workload.ok_or_else(|| Problem::new("", "missing field `workload`"))?;
     workload.check().map_err(|e| Problem::new(format!("workload.{}", workload_field(&e)), e.to_string()))?;
-    let seals = match seals {
-        SealsText::Fake => Seals::Fake,
-        SealsText::Real => Seals::Real,
-    };
+    let seals = seals.seals();
     Ok(Runs::Stations { workload, options: Options { seals, by_reference, ..Options::default() } })
 }
 
@@ -285,6 +309,20 @@ fn members(
         return Err(Problem::new("seals", format!("engine `{name}` runs with \"fake\" ones only")));
     }
     Ok(Runs::Members(text.members(engine, nodes, by_reference)?))
+}
+
+fn job(
+    members: MembersText,
+    workload: Option<Workload>,
+    seals: SealsText,
+    (job, nodes): (Option<JobText>, u32),
+) -> Result<Runs, Problem> {
+    if let Some(field) = members.first().or(workload.map(|_| "workload")) {
+        return Err(Problem::new(field, "does not apply to engine `view`: [job] says what its hosts run"));
+    }
+    let mut options = job.unwrap_or_default().options(nodes).map_err(|p| p.inside("job"))?;
+    options.seals = seals.seals();
+    Ok(Runs::Job(Box::new(options)))
 }
 
 /// Says which field the engine will not take.

@@ -126,3 +126,16 @@ fn lies_are_refused() {
     assert_eq!(Letter::parse(&long), Err(Malformed::Truncated));
     assert_eq!(Letter::parse(&[2; 20]), Err(Malformed::Version));
 }
+
+/// A host of several tasks hands a knock to any of them, and one that was passed on to the root to the root alone.
+#[test]
+fn a_knock_is_for_anybody_until_it_is_passed_on() {
+    let addressee = |to| {
+        let words = Words::Knock { wanted: Wanted::More, host: Addr::Local(9), boot: 7 };
+        let mut bytes = Vec::new();
+        Letter { job: 3, from: Task(4), to, words }.encode(&mut bytes);
+        Envelope::parse(&bytes).map(|e| e.to)
+    };
+    assert_eq!(addressee(Task::NONE), Ok(Addressee::Anybody));
+    assert_eq!(addressee(Task(0)), Ok(Addressee::Task(Task(0))));
+}
