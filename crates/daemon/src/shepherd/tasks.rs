@@ -282,7 +282,7 @@ impl Shepherd {
             Role::More => "one more rank".to_owned(),
             Role::Spare => "a spare".to_owned(),
         };
-        if why == Refusal::Taken {
+        if matches!(why, Refusal::Taken | Refusal::Spent) {
             let until = task.again.map_or(now + TAKEN_PATIENCE, |a| a.1);
             if now < until {
                 task.again = Some((now + TAKEN_AGAIN, until));
@@ -296,6 +296,7 @@ impl Shepherd {
             Refusal::Taken => format!("{role} of job `{name}` is taken: its task lives"),
             Refusal::OutOfRange => format!("{role} is out of range: job `{name}` has fewer"),
             Refusal::Full => format!("job `{name}` has as many tasks as it can have"),
+            Refusal::Spent => format!("{role} of job `{name}` was given up: join again"),
             Refusal::Over => format!("job `{name}` is over"),
         };
         self.refuse(caller, error);
