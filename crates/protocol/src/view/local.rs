@@ -100,7 +100,7 @@ pub struct LocalView {
 }
 
 /// Something that a member lacks.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Lack {
     /// What to ask.
     pub question: Question,
@@ -109,10 +109,10 @@ pub struct Lack {
 }
 
 /// Who may know.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Ask {
-    /// This one. It should hear who asks, too ([`LocalView::meet`]).
-    This(Known),
+    /// These, until one of them says something new. They should hear who asks, too ([`LocalView::meet`]).
+    These(Vec<Known>),
     /// Nobody: we sit above all who know, and they will tell their news.
     Nobody,
     /// Nobody that we know lives.
@@ -200,7 +200,7 @@ impl LocalView {
         let find = |seat: u32| living(Task(seat)).map(|person| Known { task: Task(seat), person });
         self.known = std::iter::once(seats.me).chain(seats.line(seats.me)).filter_map(find).collect();
         for b in 0..self.branches.len() {
-            let depth = if seats.distance(b) < 2 { 1 + seats.arity() } else { 2 };
+            let depth = if seats.distance(b) < 2 { 1 + seats.arity() } else { 3 };
             let levels = seats.levels(seats.top(b)).take_while(|l| l.0 < u64::from(self.size));
             let all = levels.flat_map(|(first, last)| first..=last.min(u64::from(self.size) - 1));
             let count = depth.min(self.branches[b].count as usize);
@@ -282,15 +282,27 @@ impl LocalView {
     }
 
     fn lack(&self, branch: usize) -> Lack {
-        let seat = self.seats.top(branch);
-        let inside = self.known.iter().find(|k| self.seats.branch(k.task.0) == Some(branch));
-        // Those who sit there have the same line above it, so they ask the same one about us.
-        let above = || self.seats.line(seat).find_map(|s| self.find(Task(s)).ok()).map(|i| &self.known[i]);
-        let lowest = || self.known.iter().find(|k| k.task != self.me());
-        let ask = match inside.or_else(above).or_else(lowest) {
-            Some(k) if k.task == self.me() => Ask::Nobody,
-            Some(&k) => Ask::This(k),
-            None => Ask::Outside,
+        let (seats, seat) = (self.seats, self.seats.top(branch));
+        let others = || self.known.iter().filter(|k| k.task != self.me());
+        let inside = others().find(|k| seats.branch(k.task.0) == Some(branch));
+        // Those who sit there have the same line above it, so they ask the same ones about us.
+        let above = seats.line(seat).find_map(|s| self.find(Task(s)).ok()).map(|i| &self.known[i]);
+        let farther =
+            |k: &&Known| seats.branch(k.task.0).map(|b| seats.distance(b)).filter(|&d| d > seats.distance(branch));
+        let beside = others().filter(|k| farther(k).is_some()).min_by_key(|k| (farther(k), k.task));
+        let mut ask = Vec::with_capacity(4);
+        for known in [inside, above, beside, others().next()].into_iter().flatten() {
+            if known.task != self.me() && !ask.contains(known) {
+                ask.push(*known);
+            }
+        }
+        let waits = inside.is_none() && above.is_some_and(|k| k.task == self.me());
+        let ask = if waits {
+            Ask::Nobody
+        } else if ask.is_empty() {
+            Ask::Outside
+        } else {
+            Ask::These(ask)
         };
         Lack { question: Question { view: self.id, seat, from: self.ourselves() }, ask }
     }
@@ -458,18 +470,21 @@ impl LocalView {
 
     /// Forgets who does not fit: those with many others before them in their branch, the sooner the farther away it is.
     fn trim(&mut self) {
-        while self.known.len() > KNOWN_MAX {
+        let excess = self.known.len().saturating_sub(KNOWN_MAX);
+        if excess > 0 {
             let mut before = vec![0; self.branches.len()];
-            let mut worst = (0, 0, 0);
-            for (i, k) in self.known.iter().enumerate() {
+            let mut costs = Vec::new();
+            for k in &self.known {
                 if let Some(b) = self.seats.branch(k.task.0) {
-                    worst = worst.max((before[b] * (1 + self.seats.distance(b)), i, b));
+                    costs.push((before[b] * (1 + self.seats.distance(b)), k.task, b));
                     before[b] += 1;
                 }
             }
-            let (_, i, b) = worst;
-            let forgotten = self.known.remove(i);
-            self.branches[b].mark = self.branches[b].mark.min(forgotten.task.0);
+            costs.sort_unstable();
+            for &(_, task, b) in costs.iter().rev().take(excess) {
+                self.branches[b].mark = self.branches[b].mark.min(task.0);
+                self.known.retain(|k| k.task != task);
+            }
         }
         self.known.shrink_to(KNOWN_MAX + 1);
     }
@@ -540,9 +555,7 @@ impl LocalView {
     /// Bytes that it takes.
     #[must_use]
     pub fn memory(&self) -> usize {
-        size_of::<Self>()
-            + size_of::<Branch>() * self.branches.len()
-            + size_of::<Known>() * self.known.capacity()
+        size_of::<Self>() + size_of::<Branch>() * self.branches.len() + size_of::<Known>() * self.known.capacity()
     }
 }
 

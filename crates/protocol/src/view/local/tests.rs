@@ -8,8 +8,8 @@ use std::collections::{BTreeMap, BTreeSet};
 struct Job {
     view: View,
     locals: BTreeMap<Task, LocalView>,
-    /// Whom each told its news last.
-    told: BTreeMap<Task, Option<Task>>,
+    /// Its parent and children, which each has told its news.
+    told: BTreeMap<Task, BTreeSet<Task>>,
     tally: Tally,
 }
 
@@ -33,12 +33,19 @@ fn tasks(ids: impl IntoIterator<Item = u32>) -> Vec<Task> {
     ids.into_iter().map(Task).collect()
 }
 
+impl LocalView {
+    fn relatives(&self) -> BTreeSet<Task> {
+        let place = self.place();
+        place.children.into_iter().chain(place.parent).collect()
+    }
+}
+
 impl Job {
     fn new(arity: u32, size: u32) -> Self {
         let view = View::first(arity, (0..size).map(|t| person(Task(t), 0))).expect("a good view");
         let local = |t| (t, LocalView::of(&view, t).expect("a good local view"));
         let locals: BTreeMap<_, _> = view.tree().tasks().map(local).collect();
-        let told = locals.iter().map(|(&t, l)| (t, l.parent())).collect();
+        let told = locals.iter().map(|(&t, l)| (t, l.relatives())).collect();
         Self { view, locals, told, tally: Tally::default() }
     }
 
@@ -52,6 +59,7 @@ impl Job {
 
     /// All hear of the change; who is new is told by who sat below it, or its parent.
     fn change(&mut self, failed: Vec<Task>, joined: &[Task]) {
+        self.tally = Tally::default();
         let change = self.next(failed, joined);
         assert!(self.view.allows(&change), "{change:?}");
         self.view = self.view.changed(&change);
@@ -81,22 +89,19 @@ impl Job {
 
     /// They ask and tell until nobody lacks anything.
     fn settle(&mut self) {
-        self.tally = Tally { outside: self.tally.outside, ..Tally::default() };
         let mut asked = BTreeSet::new();
         loop {
             let mut moved = false;
             let mut lacking = Vec::new();
             for task in self.locals.keys().copied().collect::<Vec<_>>() {
-                let place = self.locals[&task].place();
-                let told = self.told.get(&task).copied().flatten();
-                if place.parent.is_some() && place.parent != told {
-                    let parent = place.parent.expect("it has one");
+                let relatives = self.locals[&task].relatives();
+                let told = self.told.insert(task, relatives.clone()).unwrap_or_default();
+                for new in relatives.difference(&told) {
                     let news = self.locals[&task].news();
-                    self.told.insert(task, place.parent);
                     self.tally.news += 1;
-                    moved |= self.locals.get_mut(&parent).expect("a living parent").learn(&news);
+                    moved |= self.locals.get_mut(new).expect("who is known lives").learn(&news);
                 }
-                if !place.lacks.is_empty() {
+                if !self.locals[&task].lacks().is_empty() {
                     lacking.push(task);
                 }
             }
@@ -106,13 +111,17 @@ impl Job {
             self.tally.rounds += 1;
             for &task in &lacking {
                 for Lack { question, ask } in self.locals[&task].lacks() {
-                    if let Ask::This(who) = ask {
+                    let Ask::These(these) = ask else { continue };
+                    asked.insert(task);
+                    for who in these {
                         let other = self.locals.get_mut(&who.task).expect("who is known lives");
                         other.meet(question.from);
                         let answer = other.answer(&question);
                         self.tally.questions += 1;
-                        asked.insert(task);
-                        moved |= self.locals.get_mut(&task).expect("it asks").learn(&answer);
+                        if self.locals.get_mut(&task).expect("it asks").learn(&answer) {
+                            moved = true;
+                            break;
+                        }
                     }
                 }
             }
@@ -257,4 +266,25 @@ fn rv_9_local_views_make_one_tree() {
         }
     }
     eprintln!("{worst:?}");
+}
+
+/// RV-9: of whole levels and most of the job at once, what is left finds itself again.
+#[test]
+fn rv_9_what_is_left_of_a_job_finds_itself() {
+    for (arity, size) in [(2, 255), (4, 341), (8, 585), (2, 1000)] {
+        for (from, to) in [(0, size / 2), (1, size / 2), (1, size / 4), (3, size / 8)] {
+            let mut job = Job::new(arity, size);
+            job.change(tasks(from..to), &[]);
+            job.check();
+            eprintln!("{arity} {size} {from}..{to} {:?}", job.tally);
+        }
+        for seed in 0..4 {
+            let mut rng = Rng::new(seed, 1);
+            let mut job = Job::new(arity, size);
+            let share = 0.4 + 0.15 * seed as f64;
+            job.change(tasks((0..size).filter(|_| rng.chance(share))), &[]);
+            job.check();
+            eprintln!("{arity} {size} {share} {:?}", job.tally);
+        }
+    }
 }
