@@ -328,7 +328,13 @@ impl LocalView {
         Answer { view: self.id, seat, living, mark }
     }
 
-    /// What a new parent should hear of us: the answer about all that we hold.
+    /// What the root sends along with each wave: who comes after it. So everybody always knows somebody whom all others know.
+    #[must_use]
+    pub fn heirs(&self) -> Answer {
+        self.answer(&Question { view: self.id, seat: 0, from: self.ourselves() })
+    }
+
+    /// What a new parent or child should hear of us: the answer about all that we hold.
     #[must_use]
     pub fn news(&self) -> Answer {
         self.answer(&Question { view: self.id, seat: self.place().top, from: self.ourselves() })
@@ -468,15 +474,18 @@ impl LocalView {
         self.trim();
     }
 
-    /// Forgets who does not fit: those with many others before them in their branch, the sooner the farther away it is.
+    /// Forgets who does not fit: those with many others before them in their branch, the sooner the farther away it is, from us and
+    /// from the top.
     fn trim(&mut self) {
         let excess = self.known.len().saturating_sub(KNOWN_MAX);
         if excess > 0 {
             let mut before = vec![0; self.branches.len()];
             let mut costs = Vec::new();
+            let levels = self.seats.line(self.seats.me).count();
             for k in &self.known {
                 if let Some(b) = self.seats.branch(k.task.0) {
-                    costs.push((before[b] * (1 + self.seats.distance(b)), k.task, b));
+                    let distance = self.seats.distance(b);
+                    costs.push((before[b] * (1 + distance).min(2 + levels - distance), k.task, b));
                     before[b] += 1;
                 }
             }
