@@ -21,20 +21,20 @@
 //!
 //! Rejected: that the root decides when to sit down anew and tells each its new seat (a wave that says something else to each).
 //!
-//! **What a member cannot know it says.** When all die at once that it knew of a branch, the lowest of the others is unknown to it.
-//! [`LocalView::lacks`] names the branch and whom to ask: somebody in it, or the nearest living one above, or the lowest it knows. When
-//! nobody in a branch below us is known, they still know us: who gets another parent tells it so ([`LocalView::news`], which can
-//! ride on its acknowledgement). What is said is kept as far as it is near. Where all die that anybody on one side knew of
-//! another, no constant can help: [`Ask::Outside`] means a host list, or a directory.
+//! **What a member cannot know it says.** When all die at once that it knew of a branch, the lowest of the others is unknown to it:
+//! [`LocalView::lacks`] names the branch and whom to ask (`ask`).
 //!
 //! Arities above 8 are refused. Who holds all seats of its line may have 15 · 6 children in a tree of arity 16, too many for the bound.
 //! Ranks are not kept: who holds which one is a question to those who have the [`View`].
 
+mod ask;
 mod seats;
 #[cfg(test)]
 mod tests;
 
 use super::View;
+use super::tree::TASKS_MAX;
+pub use ask::{Answer, Ask, Lack, Question};
 use phalanx_wire::view::{Change, Joined, Person, Task, ViewId};
 use seats::Seats;
 use thiserror::Error;
@@ -43,8 +43,6 @@ use thiserror::Error;
 pub const ARITY_MAX: u32 = 8;
 /// How many others a member knows by place. With it 4 KiB are enough, and at arity 8 a line and one of each branch need 65.
 const KNOWN_MAX: usize = 76;
-/// How many of a branch one answer names.
-const ANSWER_MAX: usize = 9;
 /// The mark of a branch in which everybody is known.
 const ALL: u32 = u32::MAX;
 
@@ -97,50 +95,6 @@ pub struct LocalView {
     branches: Box<[Branch]>,
     /// Some of the living, in order: all on our line, we too, and some in branches.
     known: Vec<Known>,
-}
-
-/// Something that a member lacks.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Lack {
-    /// What to ask.
-    pub question: Question,
-    /// Whom.
-    pub ask: Ask,
-}
-
-/// Who may know.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Ask {
-    /// These, until one of them says something new. They should hear who asks, too ([`LocalView::meet`]).
-    These(Vec<Known>),
-    /// Nobody: we sit above all who know, and they will tell their news.
-    Nobody,
-    /// Nobody that we know lives.
-    Outside,
-}
-
-/// Who are the lowest living tasks at or below a seat?
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Question {
-    /// In this view.
-    pub view: ViewId,
-    /// The seat.
-    pub seat: u32,
-    /// Who asks.
-    pub from: Known,
-}
-
-/// These are.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Answer {
-    /// In this view.
-    pub view: ViewId,
-    /// The seat.
-    pub seat: u32,
-    /// Some who live there, in order. Others near it, when nobody there is known.
-    pub living: Vec<Known>,
-    /// All that are lower are among them.
-    pub mark: u32,
 }
 
 /// Where a member is in the tree.
@@ -275,129 +229,21 @@ impl LocalView {
         self.place().children
     }
 
-    /// What we must know to tell who our parent and all our children are.
-    #[must_use]
-    pub fn lacks(&self) -> Vec<Lack> {
-        self.place().lacks.into_iter().map(|b| self.lack(b)).collect()
-    }
-
-    fn lack(&self, branch: usize) -> Lack {
-        let (seats, seat) = (self.seats, self.seats.top(branch));
-        let others = || self.known.iter().filter(|k| k.task != self.me());
-        let inside = others().find(|k| seats.branch(k.task.0) == Some(branch));
-        // Those who sit there have the same line above it, so they ask the same ones about us.
-        let above = seats.line(seat).find_map(|s| self.find(Task(s)).ok()).map(|i| &self.known[i]);
-        let farther =
-            |k: &&Known| seats.branch(k.task.0).map(|b| seats.distance(b)).filter(|&d| d > seats.distance(branch));
-        let beside = others().filter(|k| farther(k).is_some()).min_by_key(|k| (farther(k), k.task));
-        let mut ask = Vec::with_capacity(4);
-        for known in [inside, above, beside, others().next()].into_iter().flatten() {
-            if known.task != self.me() && !ask.contains(known) {
-                ask.push(*known);
-            }
-        }
-        let waits = inside.is_none() && above.is_some_and(|k| k.task == self.me());
-        let ask = if waits {
-            Ask::Nobody
-        } else if ask.is_empty() {
-            Ask::Outside
-        } else {
-            Ask::These(ask)
-        };
-        Lack { question: Question { view: self.id, seat, from: self.ourselves() }, ask }
-    }
-
-    fn ourselves(&self) -> Known {
-        self.known[self.find(self.me()).expect("who looks around lives")]
-    }
-
-    /// What we know of a question.
-    #[must_use]
-    pub fn answer(&self, question: &Question) -> Answer {
-        let (seats, seat) = (self.seats, question.seat);
-        let inside = |k: &&Known| seats.is_within(seat, k.task.0);
-        let mut living: Vec<_> = self.known.iter().filter(inside).take(ANSWER_MAX + 1).copied().collect();
-        let mut mark = self.mark(seat);
-        if living.len() > ANSWER_MAX {
-            mark = mark.min(living[ANSWER_MAX].task.0);
-        } else if living.is_empty() {
-            let near = |k: &&Known| seats.branch(k.task.0) == seats.branch(seat);
-            living = self.known.iter().filter(near).take(ANSWER_MAX).copied().collect();
-        }
-        living.truncate(ANSWER_MAX);
-        Answer { view: self.id, seat, living, mark }
-    }
-
-    /// What the root sends along with each wave: who comes after it. So everybody always knows somebody whom all others know.
-    #[must_use]
-    pub fn heirs(&self) -> Answer {
-        self.answer(&Question { view: self.id, seat: 0, from: self.ourselves() })
-    }
-
-    /// What a new parent or child should hear of us: the answer about all that we hold.
-    #[must_use]
-    pub fn news(&self) -> Answer {
-        self.answer(&Question { view: self.id, seat: self.place().top, from: self.ourselves() })
-    }
-
-    /// Takes in what somebody in the same view answered. True when it was new.
-    pub fn learn(&mut self, answer: &Answer) -> bool {
-        if answer.view != self.id {
-            return false;
-        }
-        let before = self.clone();
-        for &known in &answer.living {
-            self.add(known);
-        }
-        for b in 0..self.branches.len() {
-            if self.seats.is_within(answer.seat, self.seats.top(b)) {
-                self.branches[b].mark = self.branches[b].mark.max(answer.mark);
-            }
-        }
-        self.settle();
-        *self != before
-    }
-
-    /// Takes note of somebody in the same view who asks, if nobody is known for certain where it sits.
-    pub fn meet(&mut self, who: Known) {
-        if let Some(b) = self.seats.branch(who.task.0)
-            && matches!(self.held()[b], Held::From(_))
-        {
-            self.add(who);
-            self.settle();
-        }
-    }
-
-    /// What somebody knows who is new in this view, told by the lowest who sat below it, or else by its parent. Nothing when we sit too
-    /// far away.
-    #[must_use]
-    pub fn seen_from(&self, who: Known) -> Option<Self> {
-        let seats = Seats { me: who.task.0, ..self.seats };
-        let branch = |b: usize| Some(Branch { count: self.count(seats.top(b))?, mark: self.mark(seats.top(b)) });
-        let branches = (0..seats.branches()).map(branch).collect::<Option<Vec<_>>>()?.into_boxed_slice();
-        let mut local = Self { seats, branches, ..self.clone() };
-        let line: Vec<_> = seats.line(seats.me).collect();
-        let unsure = |s: &u32| self.seats.branch(*s).is_some() && *s >= self.mark(*s);
-        if line.iter().any(unsure) || self.find(who.task).is_err() && self.seats.branch(seats.me).is_none() {
-            return None;
-        }
-        local.add(who);
-        local.settle();
-        Some(local)
-    }
-
     /// True when the change may follow on this view, as far as we can tell.
     #[must_use]
     pub fn allows(&self, change: &Change) -> bool {
         let mut news = change.joined.iter().filter(|j| j.task.0 >= self.size).zip(self.size..);
         let left = u64::from(self.len()) + change.joined.len() as u64 > change.failed.len() as u64;
-        change.base == self.id && left && news.all(|(j, next)| j.task.0 == next)
+        change.base == self.id && left && news.all(|(j, next)| j.task.0 == next && next < TASKS_MAX)
     }
 
-    /// The view after a change that it [allows](LocalView::allows). It must have us in it.
+    /// The view after a change that it [allows](LocalView::allows); none when we are not in it any more.
     #[must_use]
-    pub fn changed(&self, change: &Change) -> Self {
+    pub fn changed(&self, change: &Change) -> Option<Self> {
         debug_assert!(self.allows(change), "{change:?}");
+        if change.failed.binary_search(&self.me()).is_ok() {
+            return None;
+        }
         let is_new = |t: &Task| change.joined.iter().any(|j| j.task == *t);
         let mut local = self.without(change.failed.iter().copied().filter(|t| !is_new(t)));
         local.id = change.id;
@@ -406,14 +252,14 @@ impl LocalView {
             local.gain(joined, replaced);
         }
         local.settle();
-        local
+        Some(local)
     }
 
-    /// The same view, as if those that are gone were dead: who is crossed in a wave.
+    /// The same view, as if those that are gone were dead: who is crossed in a wave. It is for that wave, not to answer others from.
     #[must_use]
     pub fn without(&self, gone: impl IntoIterator<Item = Task>) -> Self {
         let mut local = self.clone();
-        for task in gone {
+        for task in gone.into_iter().filter(|&t| t != self.me()) {
             local.lose(task);
         }
         local.settle();
