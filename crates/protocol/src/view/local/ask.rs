@@ -2,8 +2,8 @@
 //!
 //! All who live at or below a seat know its whole line. So of a branch of which nobody is known, whoever lives in it knows who sits
 //! above, and asks there, too: both sides meet at the nearest living seat above them, or else at the lowest that they know.
-//! - Two that become parent and child tell each other their [news](LocalView::news), on the notice and on the acknowledgement. So a
-//!   parent that knows nobody in a branch below it only has to wait.
+//! - Two that become parent and child tell each other their [news](LocalView::news), on the notice and on the acknowledgement
+//!   (another life of a task is another parent). So a parent that knows nobody in a branch below it only has to wait.
 //! - The root sends its [heirs](LocalView::heirs) along with each wave, so everybody knows some of whom all have heard.
 //! - Who hears nothing for long asks those it knows, from the lowest on, what became of the view.
 //!

@@ -6,6 +6,7 @@ use super::*;
 struct Passing {
     locals: BTreeMap<Task, LocalView>,
     change: Change,
+    root: Task,
     heirs: Option<Answer>,
     got: BTreeMap<Task, u32>,
     from: BTreeMap<Task, Task>,
@@ -29,6 +30,7 @@ impl Passing {
         let mut passing = Self {
             locals,
             change,
+            root,
             heirs: None,
             got,
             from,
@@ -41,12 +43,19 @@ impl Passing {
         };
         passing.hear(root);
         // Who is back and lower leads from now on.
-        let lowest = passing.locals[&root].known().next().expect("it knows itself").task;
-        assert!(passing.join(lowest, root), "who was root knows what it needs");
-        passing.heirs = Some(passing.locals[&lowest].heirs());
-        passing.got.insert(lowest, 1);
-        passing.pass(lowest);
+        passing.root = passing.locals[&root].known().next().expect("it knows itself").task;
+        passing.join(passing.root, root);
+        passing.begin();
         passing
+    }
+
+    fn begin(&mut self) {
+        let root = self.root;
+        if self.locals.contains_key(&root) && !self.got.contains_key(&root) {
+            self.heirs = Some(self.locals[&root].heirs());
+            self.got.insert(root, 1);
+            self.pass(root);
+        }
     }
 
     fn hear(&mut self, task: Task) {
@@ -156,6 +165,7 @@ impl Passing {
                 && self.join(parent, task)
             {
                 self.letters.append(&mut self.held);
+                self.begin();
             }
             if let Some(parent) = self.locals[&task].parent().filter(|p| self.got.contains_key(p)) {
                 let news = self.locals[&task].news();
