@@ -18,6 +18,7 @@
 //! |---|---|
 //! | [`tree`] | the radix tree |
 //! | [`roster`] | a view: tree, people, ranks |
+//! | [`local`] | a view in 4 KiB: what one member needs of it |
 //! | `relay` | one wave as one member sees it |
 //! | `lead` | what a root does |
 //! | `follow` | what everybody does with notices |
@@ -30,6 +31,7 @@ mod doubt;
 mod follow;
 mod join;
 mod lead;
+pub mod local;
 mod relay;
 pub mod roster;
 mod talk;
