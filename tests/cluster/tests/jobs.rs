@@ -1,0 +1,309 @@
+//! Jobs of real tasks on real daemons: views, messages, and what becomes of them when tasks, daemons and nodes die.
+
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use phalanx_client::Error;
+use phalanx_client::api::jobs::{TaskState, View};
+use phalanx_client::jobs::{Event, Join};
+use phalanx_cluster::{Cluster, PATIENCE, binary};
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+const JOB: &str = "train";
+
+/// Tasks as processes of their own, by name.
+struct Tasks {
+    dir: PathBuf,
+    size: u32,
+    tasks: BTreeMap<String, Child>,
+}
+
+impl Tasks {
+    fn new(cluster: &Cluster, size: u32) -> Self {
+        Self { dir: cluster.node(0).dir().to_owned(), size, tasks: BTreeMap::new() }
+    }
+
+    /// All ranks, some on each of the first `nodes`: the lowest ones on the first.
+    fn start(cluster: &Cluster, nodes: usize, size: u32, arguments: &[&str]) -> Self {
+        let mut tasks = Self::new(cluster, size);
+        let each = (size as usize).div_ceil(nodes);
+        for rank in 0..size {
+            tasks.run(cluster, rank as usize / each, &rank.to_string(), arguments);
+        }
+        let all: Vec<u32> = (0..size).collect();
+        (0..size).for_each(|rank| tasks.wait(rank, "the whole job", |v| v.tasks == all));
+        tasks
+    }
+
+    fn run(&mut self, cluster: &Cluster, node: usize, who: &str, arguments: &[&str]) {
+        let mut command = Command::new(binary());
+        command.args(["task", JOB, "-o", "json", "--size", &self.size.to_string()]).args(arguments);
+        if who.parse::<u32>().is_ok() {
+            command.args(["--rank", who]);
+        }
+        command.env("PHALANX_SOCKET", cluster.node(node).socket()).stdin(Stdio::null());
+        let out = File::create(self.dir.join(format!("task-{who}"))).expect("a file for what it says");
+        let task = command.stdout(out).spawn().expect("the command runs");
+        self.tasks.insert(who.to_owned(), task);
+    }
+
+    fn pid(&self, who: impl ToString) -> u32 {
+        self.tasks[&who.to_string()].id()
+    }
+
+    fn kill(&mut self, who: impl ToString) {
+        let mut task = self.tasks.remove(&who.to_string()).expect("it runs");
+        task.kill().expect("we may kill it");
+        task.wait().expect("it ends");
+    }
+
+    /// All that it said, line by line.
+    fn said(&self, who: &impl ToString) -> Vec<serde_json::Value> {
+        let text = std::fs::read_to_string(self.dir.join(format!("task-{}", who.to_string()))).unwrap_or_default();
+        text.lines().filter_map(|line| serde_json::from_str(line).ok()).collect()
+    }
+
+    fn view(&self, who: &impl ToString) -> Option<View> {
+        let mut said = self.said(who).into_iter().rev();
+        said.find_map(|line| serde_json::from_value(line["view"].clone()).ok())
+    }
+
+    fn wait(&self, who: impl ToString, what: &str, holds: impl Fn(&View) -> bool) {
+        let began = Instant::now();
+        while !self.view(&who).is_some_and(|v| holds(&v)) {
+            let said = self.said(&who);
+            assert!(began.elapsed() < PATIENCE, "task {} does not see {what}: {said:#?}", who.to_string());
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
+
+    /// All of `who` are in one view, of exactly these tasks.
+    fn agree(&self, who: &[u32], tasks: &[u32]) {
+        who.iter().for_each(|w| self.wait(w, &format!("{tasks:?}"), |v| v.tasks == tasks));
+        let names: Vec<_> = who.iter().map(|w| self.view(w).expect("it has one").view).collect();
+        assert!(names.iter().all(|n| *n == names[0]), "one view: {names:?}");
+    }
+}
+
+impl Drop for Tasks {
+    fn drop(&mut self) {
+        for task in self.tasks.values_mut() {
+            let _ = task.kill();
+            let _ = task.wait();
+        }
+    }
+}
+
+fn shepherd(cluster: &Cluster, node: usize) -> Pid {
+    let jobs = cluster.node(node).client().jobs().expect("it answers");
+    let pid = jobs.iter().find(|j| j.name == JOB).and_then(|j| j.shepherd).expect("a shepherd");
+    Pid::from_raw(pid.cast_signed())
+}
+
+/// The daemon, the shepherd and the tasks of a node.
+fn kill_node(cluster: &mut Cluster, node: usize, tasks: &mut Tasks, ranks: std::ops::Range<u32>) {
+    let shepherd = shepherd(cluster, node);
+    cluster.kill(node);
+    kill(shepherd, Signal::SIGKILL).expect("it runs");
+    ranks.for_each(|rank| tasks.kill(rank));
+}
+
+/// RV-2, RV-4, RV-5: a task dies, comes back; root and heir die with their nodes at once.
+#[test]
+fn rv_4_survivors_hold_one_view_whoever_dies() {
+    let mut cluster = Cluster::start(5);
+    let mut tasks = Tasks::start(&cluster, 5, 10, &["--arity", "2"]);
+    tasks.kill(7);
+    tasks.agree(&[0, 1, 2, 3, 4, 5, 6, 8, 9], &[0, 1, 2, 3, 4, 5, 6, 8, 9]);
+    tasks.run(&cluster, 3, "7", &[]);
+    tasks.agree(&[0, 5, 7, 9], &[0, 1, 2, 3, 4, 5, 6, 7, 8, 9]);
+    kill_node(&mut cluster, 0, &mut tasks, 0..2);
+    kill_node(&mut cluster, 1, &mut tasks, 2..4);
+    tasks.agree(&[4, 5, 6, 7, 8, 9], &[4, 5, 6, 7, 8, 9]);
+    // From any node, and drawn.
+    let (code, text, error) = cluster.command(4, &["tree", JOB]);
+    assert_eq!(code, Some(0), "{error}");
+    assert!(text.contains("└─ rank 4 @") && text.contains("✝ rank 0 @"), "{text}");
+    let view = cluster.node(2).client().job(JOB).unwrap();
+    let gone = view.tasks.iter().filter(|t| t.state == TaskState::Gone).count();
+    assert_eq!((view.alive, gone, view.view.root), (6, 4, 4));
+    // The first rank comes back, and is the root again in the next view that it makes.
+    tasks.run(&cluster, 3, "0", &[]);
+    tasks.agree(&[0, 4, 9], &[0, 4, 5, 6, 7, 8, 9]);
+}
+
+/// A daemon that dies alone is an event of the cluster and leaves its jobs alone; the next one finds its shepherds.
+#[test]
+fn a_job_does_not_notice_that_a_daemon_died() {
+    let mut cluster = Cluster::start(3);
+    let mut tasks = Tasks::start(&cluster, 3, 6, &[]);
+    let before = tasks.view(&0).unwrap().view;
+    cluster.kill(1);
+    cluster.wait_until("it is gone", |n| n.status().alive == 2);
+    // Long enough for those who doubted its tasks to have asked them.
+    std::thread::sleep(Duration::from_secs(1));
+    assert_eq!(tasks.view(&0).unwrap().view, before, "nobody is missing");
+    cluster.run(1, &[]);
+    cluster.wait_until_all_see(3);
+    let here = |n: &phalanx_cluster::Node| n.client().job(JOB).is_ok_and(|v| v.tasks.iter().any(|t| t.here));
+    cluster.node(1).wait_until("its job again", here);
+    tasks.kill(2);
+    tasks.agree(&[0, 3, 5], &[0, 1, 3, 4, 5]);
+    // A task may join where the daemon is new and the shepherd old.
+    tasks.run(&cluster, 1, "2", &[]);
+    tasks.agree(&[0, 2, 5], &[0, 1, 2, 3, 4, 5]);
+}
+
+/// RV-8: a shepherd that is stopped is excluded, told so when it goes on, and its tasks come back.
+#[test]
+fn rv_8_who_was_only_slow_comes_back() {
+    let cluster = Cluster::start(4);
+    let tasks = Tasks::start(&cluster, 4, 4, &[]);
+    let slow = shepherd(&cluster, 2);
+    kill(slow, Signal::SIGSTOP).unwrap();
+    tasks.agree(&[0, 1, 3], &[0, 1, 3]);
+    kill(slow, Signal::SIGCONT).unwrap();
+    tasks.agree(&[0, 1, 2, 3], &[0, 1, 2, 3]);
+    assert!(tasks.said(&2).iter().any(|line| line["event"] == "excluded"), "{:?}", tasks.said(&2));
+}
+
+/// RV-9: a spare takes the rank of a task that fails, and whoever comes for that rank later is told who has it.
+#[test]
+fn rv_9_a_spare_takes_a_rank() {
+    let cluster = Cluster::start(2);
+    let mut tasks = Tasks::start(&cluster, 2, 4, &[]);
+    tasks.run(&cluster, 1, "spare", &["--spare"]);
+    tasks.wait("spare", "itself", |v| v.rank.is_none() && v.tasks.len() == 5);
+    tasks.kill(1);
+    tasks.wait("spare", "its rank", |v| v.rank == Some(1));
+    tasks.wait(0, "all ranks", |v| v.is_full() && v.task_of(1) == Some(4));
+    let (code, _, error) = cluster.command(0, &["task", JOB, "--rank", "1", "--size", "4"]);
+    assert_eq!(
+        (code, error.trim()),
+        (Some(1), "phalanx: rank 1 of job `train` is held by task 4 now: join as a spare")
+    );
+}
+
+/// RV-7: messages are delivered in the view that they were sent in; a view that is over says so. RV-9: who has hooks pauses before
+/// each change, and a checkpoint is one.
+#[test]
+fn rv_7_messages_stay_within_a_view() {
+    let cluster = Cluster::start(2);
+    let clients = [cluster.node(0).client(), cluster.node(1).client()];
+    let mut first = clients[0].join_with(JOB, Join { arity: Some(2), ..Join::rank(0, 2) }).unwrap();
+    let mut second = clients[1].join_with(JOB, Join { hooks: true, ..Join::rank(1, 2) }).unwrap();
+    assert_eq!(first.wait_full().unwrap().tasks, [0, 1]);
+    assert_eq!(second.view().me, 1);
+    first.send(1, b"hello").unwrap();
+    let big = vec![7; 3 << 20];
+    first.send(1, &big).unwrap();
+    let name = first.view().view;
+    let mut heard = Vec::new();
+    while heard.len() < 2 {
+        if let Event::Message { from, view, body } = second.next().unwrap() {
+            assert_eq!((from, view), (0, name));
+            heard.push(body);
+        }
+    }
+    assert!(heard[0] == b"hello" && heard[1] == big);
+    // A task that is not there, and a message that is too long.
+    for (error, says) in [(first.send(9, b"?"), "not in the view"), (first.send(1, &vec![0; 9 << 20]), "")] {
+        let error = error.unwrap_err();
+        assert!(error.to_string().contains(says), "{error}");
+    }
+}
+
+#[test]
+fn rv_9_hooks_hold_a_change_until_all_have_paused() {
+    let cluster = Cluster::start(2);
+    let clients = [cluster.node(0).client(), cluster.node(1).client()];
+    let mut first = clients[0].join(JOB, 0, 2).unwrap();
+    let mut second = clients[1].join_with(JOB, Join { hooks: true, ..Join::rank(1, 2) }).unwrap();
+    first.wait_full().unwrap();
+    let old = first.view().view;
+    first.checkpoint().unwrap();
+    while second.next().unwrap() != Event::Pause {}
+    // The first one cannot be in the next view yet: it has none to send in.
+    first.send(1, b"before").unwrap();
+    second.paused().unwrap();
+    let after = loop {
+        if let Event::View(view) = second.next().unwrap()
+            && view.checkpoint
+        {
+            break view;
+        }
+    };
+    assert!(after.view.number > old.number && after.tasks == [0, 1]);
+    // The first one has the new view, too, and the old one is over for it.
+    while first.view().view != after.view {
+        first.next().unwrap();
+    }
+    second.leave().unwrap();
+    while second.next().unwrap() != Event::Left {}
+    while first.view().tasks != [0] {
+        first.next().unwrap();
+    }
+    let Err(Error::Refused { status: 409, error }) = first.send(1, b"late") else { panic!("it is gone") };
+    assert!(error.contains("not in the view"), "{error}");
+}
+
+/// What makes no sense is refused with what to do, and nothing has changed.
+#[test]
+fn bad_input_is_refused_and_changes_nothing() {
+    let cluster = Cluster::start(2);
+    let tasks = Tasks::start(&cluster, 2, 2, &[]);
+    let before = tasks.view(&0);
+    let task = |node, arguments: &[&str]| {
+        let (code, _, error) = cluster.command(node, &[&["task"], arguments].concat());
+        assert_eq!(code, Some(1), "{error}");
+        error
+    };
+    let cases: [(&[&str], &str); 8] = [
+        (&[JOB, "--rank", "2", "--size", "2"], "rank 2 is out of range: job `train` has ranks 0 to 1"),
+        (&[JOB, "--rank", "0", "--size", "2"], "rank 0 of job `train` is taken"),
+        (&[JOB, "--rank", "1", "--size", "3"], "job `train` runs with 2 ranks, not 3"),
+        (&[JOB, "--rank", "1", "--size", "2", "--arity", "8"], "job `train` runs with arity 4, not 8"),
+        (
+            &[JOB, "--rank", "1", "--size", "2", "--on-partition", "abort"],
+            "runs with --on-partition primary, not abort",
+        ),
+        (&["new", "--rank", "0", "--size", "2", "--arity", "3"], "must be a power of two from 2 to 256, and 3 is not"),
+        (&["new", "--rank", "0", "--size", "0"], "a job has 1 to 16777216 tasks, not 0"),
+        (&["../x", "--rank", "0", "--size", "1"], "is no name for a job"),
+    ];
+    for (arguments, says) in cases {
+        let error = task(0, arguments);
+        assert!(error.contains(says), "{arguments:?}: {error}");
+    }
+    // Its holder is on the other node: it is asked first.
+    let error = task(1, &[JOB, "--rank", "0", "--size", "2"]);
+    assert!(error.contains("rank 0 of job `train` is taken: its task lives"), "{error}");
+    let (code, _, error) = cluster.command(1, &["view", "nope"]);
+    assert_eq!(code, Some(2));
+    assert!(error.contains("there is no job `nope`"), "{error}");
+    assert_eq!(tasks.view(&0), before);
+}
+
+/// A job may reach over several zones; supervisors know where its tasks are.
+#[test]
+fn a_job_reaches_over_zones() {
+    let mut cluster = Cluster::empty();
+    let supervisor = cluster.add(&["--role", "supervisor"]);
+    let place = cluster.node(supervisor).status().me.addr.to_string();
+    for zone in ["red", "blue", "blue"] {
+        cluster.add(&["--zone", zone, "--supervisor", &place]);
+    }
+    let members = |node: &phalanx_cluster::Node| node.client().census().map_or(0, |c| c.members);
+    cluster.wait_until("the census", |node| members(node) == 3);
+    let mut tasks = Tasks::new(&cluster, 3);
+    (0..3).for_each(|rank| tasks.run(&cluster, 1 + rank, &rank.to_string(), &[]));
+    tasks.agree(&[0, 1, 2], &[0, 1, 2]);
+    // Also who has no task of it sees it.
+    assert_eq!(cluster.node(supervisor).client().job(JOB).unwrap().alive, 3);
+    assert!(tasks.pid(0) > 0);
+    kill_node(&mut cluster, 1, &mut tasks, 0..1);
+    tasks.agree(&[1, 2], &[1, 2]);
+}
