@@ -59,6 +59,7 @@ pub(crate) const ALL: &[&dyn Experiment] = &[
     &zone::recipes::ZoneLifeguardGrid,
     &view::stabilization::ViewStabilization,
     &view::multifail::ViewMultifail,
+    &view::crash::ViewCrash,
     &peers::Peers,
     &soak::Soak,
 ];

@@ -114,6 +114,34 @@ pub struct JobView {
     /// More of them follow.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub more: bool,
+    /// What the tasks of the node that answered have counted.
+    #[serde(default)]
+    pub counts: JobCounts,
+}
+
+/// What happened to tasks, and what was dropped.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[serde(default)]
+pub struct JobCounts {
+    /// Views that they installed.
+    pub views: u64,
+    /// Waves that they led.
+    pub waves: u64,
+    /// Letters from outside the view.
+    pub outsiders: u64,
+    /// Letters of other jobs, or for nobody here.
+    pub strays: u64,
+    /// Messages for a view that was over.
+    pub stale: u64,
+    /// Messages that had come before.
+    pub duplicates: u64,
+    /// Messages for a view to come, for which there was no room.
+    pub overflow: u64,
+    /// Letters that could not be read, and changes that made no sense.
+    pub malformed: u64,
+    /// Tasks that did not pause in time.
+    pub hooks_late: u64,
 }
 
 /// A task of a job.

@@ -191,7 +191,7 @@ pub(crate) fn task(args: &TaskArgs) -> ExitCode {
         Err(e) => return failed(&e),
     };
     loop {
-        let event = match task.next() {
+        let event = match task.event() {
             Ok(event) => event,
             Err(e) => return failed(&e),
         };
@@ -278,6 +278,7 @@ mod tests {
                 task(5, None, TaskState::Awaited, None),
             ],
             more: false,
+            counts: Default::default(),
         };
         let expected = "train: view 4.0.1, 4 alive, 4 ranks, arity 2, primary on partition\n\
             └─ rank 0\n\

@@ -94,7 +94,7 @@ impl Task<'_> {
     ///
     /// # Errors
     /// See [`Error`].
-    pub fn next(&mut self) -> Result<jobs::Event, Error> {
+    pub fn event(&mut self) -> Result<jobs::Event, Error> {
         self.runtime.block_on(self.task.next())
     }
 

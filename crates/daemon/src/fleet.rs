@@ -26,6 +26,9 @@ use std::sync::{Arc, Mutex, PoisonError, mpsc};
 use std::thread::JoinHandle;
 use std::time::SystemTime;
 
+/// A node on its socket.
+type Member = Driver<Udp, Node<Zone>>;
+
 /// Seeds of a fleet.
 const SEEDS: usize = 4;
 /// Nodes that start at first.
@@ -136,7 +139,7 @@ impl Fleet {
         let seeds: Vec<Addr> = starts.iter().take(SEEDS).map(|s| s.addr).collect();
         let boards: Arc<[Board]> = (0..nodes).map(|_| Board::default()).collect();
         let (clock, end) = (Clock::start(), Arc::new(AtomicBool::new(false)));
-        let mut hands: Vec<Vec<(usize, Driver<Udp, Node<Zone>>)>> = (0..threads.max(1)).map(|_| Vec::new()).collect();
+        let mut hands: Vec<Vec<(usize, Member)>> = (0..threads.max(1)).map(|_| Vec::new()).collect();
         let bells = hands.iter().map(|_| Ok(Arc::new(Bell::new()?))).collect::<io::Result<Vec<_>>>()?;
         for (n, (start, udp)) in starts.into_iter().zip(sockets).enumerate() {
             let start = Start { known: Arc::clone(&known), seeds: seeds.clone(), ..start };
@@ -293,7 +296,7 @@ impl Bell {
 /// The work of a crew.
 struct Work {
     /// By place; `None` once it was killed.
-    nodes: Vec<Option<(usize, Driver<Udp, Node<Zone>>)>>,
+    nodes: Vec<Option<(usize, Member)>>,
     /// True for those that are paused.
     paused: Vec<bool>,
     /// When each is due, and the places by that.
@@ -311,7 +314,7 @@ struct Work {
 
 impl Work {
     fn new(
-        nodes: Vec<(usize, Driver<Udp, Node<Zone>>)>,
+        nodes: Vec<(usize, Member)>,
         bell: Arc<Bell>,
         waves: Arc<Waves>,
         boards: Arc<[Board]>,

@@ -13,7 +13,7 @@ pub(crate) mod ground;
 mod measure;
 pub(crate) mod process;
 mod serf;
-mod sight;
+pub(crate) mod sight;
 mod verdict;
 
 use crate::child::Child;

@@ -20,6 +20,11 @@ impl Process {
         kill(Pid::from_raw(self.0.id() as i32), signal)
     }
 
+    /// Kills it; whoever has it waits for its end.
+    pub(crate) fn kill(&self) -> nix::Result<()> {
+        kill(Pid::from_raw(self.0.id() as i32), Signal::SIGKILL)
+    }
+
     /// Memory that it holds.
     fn rss_mb(&self) -> Option<f64> {
         rss_mb(self.0.id())

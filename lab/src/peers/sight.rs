@@ -25,7 +25,7 @@ impl Sighting {
 }
 
 /// This moment, as sightings count.
-pub(super) fn now_ms() -> f64 {
+pub(crate) fn now_ms() -> f64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0.0, |d| d.as_secs_f64() * 1e3)
 }
 

@@ -203,7 +203,7 @@ fn rv_7_messages_stay_within_a_view() {
     let name = first.view().view;
     let mut heard = Vec::new();
     while heard.len() < 2 {
-        if let Event::Message { from, view, body } = second.next().unwrap() {
+        if let Event::Message { from, view, body } = second.event().unwrap() {
             assert_eq!((from, view), (0, name));
             heard.push(body);
         }
@@ -225,12 +225,12 @@ fn rv_9_hooks_hold_a_change_until_all_have_paused() {
     first.wait_full().unwrap();
     let old = first.view().view;
     first.checkpoint().unwrap();
-    while second.next().unwrap() != Event::Pause {}
+    while second.event().unwrap() != Event::Pause {}
     // The first one cannot be in the next view yet: it has none to send in.
     first.send(1, b"before").unwrap();
     second.paused().unwrap();
     let after = loop {
-        if let Event::View(view) = second.next().unwrap()
+        if let Event::View(view) = second.event().unwrap()
             && view.checkpoint
         {
             break view;
@@ -239,12 +239,12 @@ fn rv_9_hooks_hold_a_change_until_all_have_paused() {
     assert!(after.view.number > old.number && after.tasks == [0, 1]);
     // The first one has the new view, too, and the old one is over for it.
     while first.view().view != after.view {
-        first.next().unwrap();
+        first.event().unwrap();
     }
     second.leave().unwrap();
-    while second.next().unwrap() != Event::Left {}
+    while second.event().unwrap() != Event::Left {}
     while first.view().tasks != [0] {
-        first.next().unwrap();
+        first.event().unwrap();
     }
     let Err(Error::Refused { status: 409, error }) = first.send(1, b"late") else { panic!("it is gone") };
     assert!(error.contains("not in the view"), "{error}");

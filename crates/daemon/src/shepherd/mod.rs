@@ -28,7 +28,7 @@ use crate::wires::Wires;
 use crate::{Driver, Platform, Udp};
 use desk::{Caller, Desk, Heard};
 use news::News;
-use phalanx_api::jobs::{JobView, TaskInfo, TaskState};
+use phalanx_api::jobs::{JobCounts, JobView, TaskInfo, TaskState};
 use phalanx_core::{Addr, Boot, Duration, Instant};
 use phalanx_protocol::company::{Company, Seat};
 use phalanx_protocol::link::Link;
@@ -247,12 +247,8 @@ impl Shepherd {
             if news.is_empty() {
                 return self.tell_place();
             }
-            for news in news {
-                match news {
-                    News::Said(seat, said) => self.on_said(seat, said),
-                    // Who was told that there is no room tries again by itself.
-                    News::Writable => {}
-                }
+            for News { seat, said } in news {
+                self.on_said(seat, said);
             }
         }
     }
@@ -262,7 +258,23 @@ impl Shepherd {
         let company = self.driver.node();
         let newest = company.members().filter_map(|(_, m)| m.view()).max_by_key(|v| v.id().number)?;
         let here = Addr::Ip(self.addr);
-        Some(show(newest, &self.terms, self.instance?, here))
+        Some(JobView { counts: self.counts(), ..show(newest, &self.terms, self.instance?, here) })
+    }
+
+    fn counts(&self) -> JobCounts {
+        let company = self.driver.node();
+        let none = JobCounts { strays: company.strays(), ..JobCounts::default() };
+        company.members().map(|(_, m)| m.counters()).fold(none, |sum, c| JobCounts {
+            views: sum.views + c.views,
+            waves: sum.waves + c.waves,
+            outsiders: sum.outsiders + c.outsiders,
+            strays: sum.strays + c.strays,
+            stale: sum.stale + c.stale,
+            duplicates: sum.duplicates + c.duplicates,
+            overflow: sum.overflow + c.overflow,
+            malformed: sum.malformed + c.malformed + c.senseless,
+            hooks_late: sum.hooks_late + c.hooks_late,
+        })
     }
 }
 
@@ -306,5 +318,6 @@ fn show(view: &View, terms: &Terms, instance: u64, here: Addr) -> JobView {
         alive: tree.len(),
         tasks: (0..view.next_task().0).map(view::Task).map(task).collect(),
         more: false,
+        counts: JobCounts::default(),
     }
 }

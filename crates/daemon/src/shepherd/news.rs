@@ -5,13 +5,13 @@ use crate::outbox::Packet;
 use phalanx_protocol::company::{Company, Output, Seat};
 use phalanx_protocol::view::{self, Change, Refusal, Task, View, ViewId, Wave};
 
-/// Something a member of a company decided, or that there is room again.
+/// Something a member of a company decided.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub enum News {
-    /// What one member decided.
-    Said(Seat, Said),
-    /// Messages that were refused may be sent now.
-    Writable,
+pub struct News {
+    /// Which member.
+    pub seat: Seat,
+    /// What.
+    pub said: Said,
 }
 
 /// What a member decided.
@@ -67,9 +67,10 @@ impl Resident for Company {
             Output::Wire { to } => Sorted::Wire(to, true),
             Output::Unwire { to } => Sorted::Wire(to, false),
             Output::Reached(state) => Sorted::Reached(state),
-            Output::Writable => Sorted::News(News::Writable),
+            // Who was told that there is no room tries again by itself.
+            Output::Writable => Sorted::Nothing,
             Output::Said { seat, what } => {
-                Said::of(what).map_or(Sorted::Nothing, |said| Sorted::News(News::Said(seat, said)))
+                Said::of(what).map_or(Sorted::Nothing, |said| Sorted::News(News { seat, said }))
             }
         }
     }

@@ -54,7 +54,13 @@ impl Shepherd {
                     self.driver.act(|company, now, out| company.rejoin(now, seat, out));
                 }
             }
-            ToShepherd::Leave => self.tell(caller, view::Input::Leave),
+            ToShepherd::Leave => {
+                // It has nothing to save for a view without it.
+                if let Some(task) = self.tasks.get_mut(&caller) {
+                    task.hooks = false;
+                }
+                self.tell(caller, view::Input::Leave);
+            }
             // Said by programs that are newer than we are.
             _ => {}
         }
