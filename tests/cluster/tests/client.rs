@@ -39,3 +39,16 @@ fn a_service_is_offered_found_and_asked() {
     assert!(output.status.success() && String::from_utf8_lossy(&output.stdout).starts_with("cache at n2"));
     cluster.wait_until("it is gone", |node| find(node) == 0);
 }
+
+#[test]
+fn tasks_of_a_job_greet_each_other() {
+    let cluster = Cluster::start(2);
+    let tasks: Vec<_> =
+        (0..3).map(|rank| run("task", &["ring", &rank.to_string(), "3", "1"], cluster.node(rank % 2))).collect();
+    for (rank, task) in tasks.into_iter().enumerate() {
+        let output = task.wait_with_output().unwrap();
+        let said = String::from_utf8_lossy(&output.stdout).into_owned();
+        assert!(output.status.success(), "{said}");
+        assert!(said.contains(&format!("hello from {}\n", (rank + 2) % 3)), "{said}");
+    }
+}

@@ -307,3 +307,31 @@ fn a_job_reaches_over_zones() {
     kill_node(&mut cluster, 1, &mut tasks, 0..1);
     tasks.agree(&[1, 2], &[1, 2]);
 }
+
+/// RV-6: of a job that is cut in two only the part with a majority goes on; the others wait, are told, and come back.
+#[test]
+fn rv_6_the_part_with_a_majority_goes_on() {
+    let Some(mut cluster) = Cluster::on_hosts(5, &[]) else { return };
+    let tasks = Tasks::start(&cluster, 5, 5, &[]);
+    cluster.network().cut(&[0, 1], &[2, 3, 4]);
+    tasks.agree(&[2, 3, 4], &[2, 3, 4]);
+    assert_eq!(tasks.view(&0).unwrap().tasks, [0, 1, 2, 3, 4], "it waits in the view that was");
+    cluster.network().heal();
+    tasks.agree(&[0, 1, 2, 3, 4], &[0, 1, 2, 3, 4]);
+    let stalled = |who: u32| tasks.said(&who).iter().any(|line| line["event"] == "stalled");
+    assert!(stalled(0) || stalled(1), "{:?}", tasks.said(&0));
+}
+
+/// RV-6: with `abort` the tasks that cannot reach most of the job end.
+#[test]
+fn rv_6_the_part_without_a_majority_ends() {
+    let Some(mut cluster) = Cluster::on_hosts(3, &[]) else { return };
+    let tasks = Tasks::start(&cluster, 3, 3, &["--on-partition", "abort"]);
+    cluster.network().cut(&[0], &[1, 2]);
+    tasks.agree(&[1, 2], &[1, 2]);
+    let began = Instant::now();
+    while !tasks.said(&0).iter().any(|line| line["event"] == "aborted") {
+        assert!(began.elapsed() < PATIENCE, "{:?}", tasks.said(&0));
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
