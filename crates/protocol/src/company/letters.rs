@@ -129,19 +129,6 @@ impl Company {
         self.act(now, seat, out, |member, sink| member.handle(now, input, sink));
     }
 
-    /// Tells each member what `input` says for it.
-    pub(super) fn tell_all<'i>(
-        &mut self,
-        now: Instant,
-        input: impl Fn(&Member) -> Option<view::Input<'i>>,
-        out: &mut impl Out,
-    ) {
-        let told: Vec<_> = self.members.iter().filter_map(|(&s, p)| Some((s, input(&p.member)?))).collect();
-        for (seat, input) in told {
-            self.tell_one(now, seat, input, out);
-        }
-    }
-
     /// Until nobody here has anything to say.
     pub(super) fn run(&mut self, now: Instant, out: &mut impl Out) {
         loop {

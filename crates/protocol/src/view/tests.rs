@@ -223,6 +223,21 @@ fn rv_5_bad_knocks_are_refused() {
     assert_eq!(net.tasks(), ids(0..4));
 }
 
+/// RV-3: a wave asks those who were silent before it. Who is silent again is crossed, though that is no news.
+#[test]
+fn rv_3_silent_before_the_wave_and_in_it() {
+    let mut net = Net::new(2, 7, config());
+    // Only these two do not reach each other, so the root knows better when it hears of it.
+    net.cuts.extend([(2, 5), (5, 2)]);
+    net.tell(2, Input::Lost { tasks: &[Task(5)], certain: false });
+    net.settle(Duration::from_millis(30));
+    assert_eq!(net.members[&2].gone().collect::<Vec<_>>(), [Task(5)]);
+    assert_eq!(net.view(0).map(View::id), Some(ViewId::FIRST));
+    net.tell(0, Input::Checkpoint);
+    net.settle(Duration::from_millis(500));
+    assert_ne!(net.view(0).map(View::id), Some(ViewId::FIRST));
+}
+
 /// RV-5, RV-8: a start is in once. Its knock may be long under way, and come when it is out again.
 #[test]
 fn rv_5_a_late_knock_lets_nobody_in() {
