@@ -152,7 +152,8 @@ impl Member {
             }
         };
         let news = tasks.iter().copied().filter(|&t| t != me && view.contains(t) && is_news(t)).collect();
-        doubts.inquiries.retain(|i| !doubts.gone.contains_key(&i.task));
+        // Others that are gone may be asked once more just now, by a wave that waits for them.
+        doubts.inquiries.retain(|i| !tasks.contains(&i.task));
         news
     }
 
