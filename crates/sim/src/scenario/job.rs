@@ -242,8 +242,10 @@ impl JobTold {
         for wave in Wave::ALL {
             put(&format!("waves.{}", wave_name(wave)), self.waves.get(&wave).copied().unwrap_or(0));
         }
-        put("excuses.forgotten", self.excuses.forgotten.load(Ordering::Relaxed));
-        put("excuses.over", self.excuses.over.load(Ordering::Relaxed));
+        let [forgotten, over] = [&self.excuses.forgotten, &self.excuses.over].map(|e| e.load(Ordering::Relaxed));
+        put("excuses", forgotten + over);
+        put("excuses.forgotten", forgotten);
+        put("excuses.over", over);
     }
 }
 
