@@ -355,6 +355,28 @@ fn rv_6_continue_and_abort() {
     assert_eq!(net.view(6).map(|v| v.tree().len()), Some(4));
 }
 
+/// RV-6: parts that go on by themselves give the same numbers to newcomers, who may be roots one day. Names of views differ still: the net
+/// looks at that.
+#[test]
+fn rv_6_two_parts_never_use_one_name() {
+    let mut net = Net::new(2, 4, Config { on_partition: OnPartition::Continue, ..config() });
+    for (part, other, newcomer) in [([0, 1], [2, 3], 8), ([2, 3], [0, 1], 9)] {
+        cut(&mut net, &part);
+        let tasks = other.map(Task);
+        part.into_iter().for_each(|host| net.tell(host, Input::Failed { tasks: &tasks }));
+        net.settle(Duration::from_millis(100));
+        net.join(newcomer, Wanted::More, &[part[0]]);
+        net.settle(Duration::from_millis(100));
+        let id = net.view(newcomer).map(View::id);
+        part.into_iter().for_each(|host| net.crash(host));
+        net.tell(newcomer, Input::Failed { tasks: &part.map(Task) });
+        net.settle(Duration::from_millis(100));
+        assert_ne!(net.view(newcomer).map(View::id), id);
+        assert_eq!(net.view(newcomer).map(|v| v.tree().root()), Some(Some(Task(4))));
+    }
+    assert_ne!(net.view(8).map(View::id), net.view(9).map(View::id));
+}
+
 /// RV-7: a message is delivered in the view it was sent in, or not at all.
 #[test]
 fn rv_7_same_view_delivery() {
