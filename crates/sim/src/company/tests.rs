@@ -17,7 +17,7 @@ fn sweep(seeds: impl Iterator<Item = u64>) {
 /// RV-1 to RV-8: whatever befalls them, tasks keep their promises.
 #[test]
 fn tasks_keep_their_promises_whatever_befalls_them() {
-    sweep(0..60);
+    sweep(0..250);
 }
 
 /// Each was red once, or is when what mended the reason is taken away; all rerun whenever views change.
