@@ -150,7 +150,7 @@ fn a_swarm_counts_and_replays() {
 /// ZN, BL-1: members are drawn as links are, for each engine; what is drawn is a scenario of that engine.
 #[test]
 fn a_swarm_of_members_replays_and_can_be_saved() {
-    for engine in ["zone", "all-to-all", "gossip"] {
+    for engine in ["zone", "all-to-all", "gossip", "view"] {
         let plan = ["--swarm", "2", "--seed", "40", "--engine", engine];
         let (code, first) = json("", &plan);
         let (_, second) = json("", &[&plan[..], &["--jobs", "1"]].concat());

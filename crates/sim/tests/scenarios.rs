@@ -196,7 +196,7 @@ fn a_scenario_is_the_same_on_any_number_of_threads() {
 
 #[test]
 fn a_swarm_is_the_same_however_many_run_at_once() {
-    for (engine, workload) in [(Engine::Link, Some("reliable".into())), (Engine::Zone, None)] {
+    for (engine, workload) in [(Engine::Link, Some("reliable".into())), (Engine::Zone, None), (Engine::View, None)] {
         let plan = |jobs| Swarm { first: 100, runs: 6, jobs, engine, workload: workload.clone(), keep_going: true };
         let (one, two) = (swarm(&plan(1), |_, _| ()), swarm(&plan(2), |_, _| ()));
         assert_eq!((one.trace, one.events, one.runs, &one.faults), (two.trace, two.events, 6, &two.faults));

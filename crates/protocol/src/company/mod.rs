@@ -217,10 +217,24 @@ impl Company {
         self.run(now, out);
     }
 
-    /// RV-8: who was excluded wants to be in again, under the old number.
+    /// RV-8: who was excluded or refused wants to be in again, under the old number.
+    ///
+    /// ⚠ RV-6: two parts that went on by themselves may have given one number to two tasks of this host. Each would displace the other as its
+    /// later start, for ever; so the second one comes as a newcomer.
     pub fn rejoin(&mut self, now: Instant, seat: Seat, out: &mut impl Out) {
         let boot = self.take_seat();
-        self.tell(now, seat, view::Input::Rejoin { boot }, out);
+        let Some(me) = self.member(seat).map(Member::me) else { return };
+        let is_other = |(&s, p): (&Seat, &Place)| s != seat && !p.is_empty && p.member.me() == me;
+        if me == Task::NONE || !self.members.iter().any(is_other) {
+            return self.tell(now, seat, view::Input::Rejoin { boot }, out);
+        }
+        let start = Start { job: self.job, host: self.host, boot };
+        let here = self.members.values().any(|p| p.member.view().is_some()).then_some(self.host);
+        let contacts = here.into_iter().collect();
+        let mut sink = MemberOut::new(seat, &mut self.letters, out);
+        let member = Member::join(self.config, start, Wanted::More, contacts, now, &mut sink);
+        self.place(seat, member);
+        self.run(now, out);
     }
 
     /// Tells the member of a task something.

@@ -128,10 +128,12 @@ impl Member {
     /// These are gone, and the root should know.
     pub(super) fn on_gone(&mut self, now: Instant, tasks: &[Task], certain: bool, out: &mut impl Out) {
         let news = self.note_gone(tasks, certain);
+        // Also those of whom it is no news: a wave asks once more who was only silent.
+        let gone: Vec<_> = tasks.iter().copied().filter(|t| self.doubts.gone.contains_key(t)).collect();
+        self.cross(now, &gone, true, out);
         if news.is_empty() {
             return;
         }
-        self.cross(now, &news, true, out);
         if !self.is_in() || self.root() == self.me {
             self.consider(now, out);
         } else {
@@ -150,7 +152,8 @@ impl Member {
             }
         };
         let news = tasks.iter().copied().filter(|&t| t != me && view.contains(t) && is_news(t)).collect();
-        doubts.inquiries.retain(|i| !doubts.gone.contains_key(&i.task));
+        // Others that are gone may be asked once more just now, by a wave that waits for them.
+        doubts.inquiries.retain(|i| !tasks.contains(&i.task));
         news
     }
 

@@ -9,6 +9,7 @@ use super::tree::TASKS_MAX;
 use super::{Change, Config, Member, OnPartition, Out, Output, Refusal, Standing, Start, Task, View, ViewId, Wanted};
 use phalanx_core::{Addr, Instant};
 use phalanx_wire::view::{Person, Roster, Words};
+use std::collections::BTreeSet;
 
 /// How many places one who was excluded knocks at.
 const CONTACTS: usize = 64;
@@ -251,7 +252,11 @@ impl Member {
     pub(super) fn on_excluded(&mut self, view: ViewId, out: &mut impl Out) {
         let ours = self.view.id();
         let out_we_are = match self.config.on_partition {
-            OnPartition::Continue => (view.root, view.stint) < (ours.root, ours.stint),
+            // A lower root, or a later view of our own.
+            OnPartition::Continue => {
+                let (theirs, own) = ((view.root, view.stint), (ours.root, ours.stint));
+                theirs < own || theirs == own && view.number > ours.number
+            }
             OnPartition::Primary | OnPartition::Abort => view.number > ours.number,
         };
         if out_we_are {
@@ -266,7 +271,10 @@ impl Member {
         }
         self.start.boot = boot;
         let others = self.view.tree().tasks().filter(|&t| t != self.me);
-        let contacts = others.filter_map(|t| self.view.person(t)).map(|p| p.host).take(CONTACTS).collect();
+        // A host of many tasks is one place to knock at.
+        let mut seen = BTreeSet::new();
+        let hosts = others.filter_map(|t| self.view.person(t)).map(|p| p.host).filter(|&h| seen.insert(h));
+        let contacts = hosts.take(CONTACTS).collect();
         let wanted = if self.me == Task::NONE { self.wanted } else { Wanted::Again(self.me) };
         self.standing = Standing::Knocking(Knocking { wanted, contacts, next: 0, again_at: now });
         self.knock_again(now, out);

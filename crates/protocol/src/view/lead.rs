@@ -3,11 +3,14 @@
 //! RV-2 to RV-4. The lowest task that is not gone leads. It proposes nothing while a majority of the view is out of reach, because
 //! a proposal that somebody may have agreed to cannot be taken back.
 
+use super::join::Knock;
 use super::relay::{Notice, Relay};
 use super::{Change, Joined, Member, OnPartition, Out, Output, Standing, Task, ViewId, Wanted, Wave};
-use phalanx_core::{Fingerprint, Instant};
+use phalanx_core::rng::mix;
+use phalanx_core::{Addr, Fingerprint, Instant};
 use phalanx_wire::view::{Ballot, Person, Words};
 use std::collections::BTreeSet;
+use std::net::SocketAddr;
 
 /// Whether we lead a wave.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -84,7 +87,7 @@ impl Member {
                 Wanted::Again(task) => task,
                 Wanted::More | Wanted::Spare => Task(next),
             };
-            let stint = self.view.person(task).map_or(0, |p| p.stint.saturating_add(1));
+            let stint = self.stint(task, knock);
             if self.view.contains(task) {
                 failed.insert(task);
             }
@@ -105,6 +108,26 @@ impl Member {
         let id = ViewId { number: self.seen.saturating_add(1), root: self.me, stint: self.view.person(self.me)?.stint };
         let failed = failed.into_iter().collect();
         (!empty).then(|| Change { id, base: self.view.id(), failed, joined, ranks, checkpoint })
+    }
+
+    /// Which life of its number a newcomer is.
+    ///
+    /// ⚠ RV-6: parts that go on by themselves count apart, and give one number to two. Should both become roots, their views must not have one
+    /// name: so it is drawn there from who they are.
+    fn stint(&self, task: Task, knock: &Knock) -> u32 {
+        if self.config.on_partition != OnPartition::Continue {
+            return self.view.person(task).map_or(0, |p| p.stint.saturating_add(1));
+        }
+        let place = match knock.host {
+            Addr::Local(n) => mix(n.into()),
+            Addr::Ip(SocketAddr::V4(a)) => mix(u64::from(u32::from(*a.ip())) << 16 | u64::from(a.port())),
+            Addr::Ip(SocketAddr::V6(a)) => {
+                a.ip().segments().into_iter().chain([a.port()]).fold(0, |hash, part| mix(hash ^ u64::from(part)))
+            }
+            Addr::Group(_) => 0,
+        };
+        // The first life of everybody who was there from the start is 0.
+        (mix(place ^ u64::from(knock.boot)) as u32).max(1)
     }
 
     /// RV-9: spares take the ranks of those who failed, where a majority of the view is.

@@ -223,6 +223,21 @@ fn rv_5_bad_knocks_are_refused() {
     assert_eq!(net.tasks(), ids(0..4));
 }
 
+/// RV-3: a wave asks those who were silent before it. Who is silent again is crossed, though that is no news.
+#[test]
+fn rv_3_silent_before_the_wave_and_in_it() {
+    let mut net = Net::new(2, 7, config());
+    // Only these two do not reach each other, so the root knows better when it hears of it.
+    net.cuts.extend([(2, 5), (5, 2)]);
+    net.tell(2, Input::Lost { tasks: &[Task(5)], certain: false });
+    net.settle(Duration::from_millis(30));
+    assert_eq!(net.members[&2].gone().collect::<Vec<_>>(), [Task(5)]);
+    assert_eq!(net.view(0).map(View::id), Some(ViewId::FIRST));
+    net.tell(0, Input::Checkpoint);
+    net.settle(Duration::from_millis(500));
+    assert_ne!(net.view(0).map(View::id), Some(ViewId::FIRST));
+}
+
 /// RV-5, RV-8: a start is in once. Its knock may be long under way, and come when it is out again.
 #[test]
 fn rv_5_a_late_knock_lets_nobody_in() {
@@ -338,6 +353,28 @@ fn rv_6_continue_and_abort() {
         assert_eq!(net.view(host), None);
     }
     assert_eq!(net.view(6).map(|v| v.tree().len()), Some(4));
+}
+
+/// RV-6: parts that go on by themselves give the same numbers to newcomers, who may be roots one day. Names of views differ still: the net
+/// looks at that.
+#[test]
+fn rv_6_two_parts_never_use_one_name() {
+    let mut net = Net::new(2, 4, Config { on_partition: OnPartition::Continue, ..config() });
+    for (part, other, newcomer) in [([0, 1], [2, 3], 8), ([2, 3], [0, 1], 9)] {
+        cut(&mut net, &part);
+        let tasks = other.map(Task);
+        part.into_iter().for_each(|host| net.tell(host, Input::Failed { tasks: &tasks }));
+        net.settle(Duration::from_millis(100));
+        net.join(newcomer, Wanted::More, &[part[0]]);
+        net.settle(Duration::from_millis(100));
+        let id = net.view(newcomer).map(View::id);
+        part.into_iter().for_each(|host| net.crash(host));
+        net.tell(newcomer, Input::Failed { tasks: &part.map(Task) });
+        net.settle(Duration::from_millis(100));
+        assert_ne!(net.view(newcomer).map(View::id), id);
+        assert_eq!(net.view(newcomer).map(|v| v.tree().root()), Some(Some(Task(4))));
+    }
+    assert_ne!(net.view(8).map(View::id), net.view(9).map(View::id));
 }
 
 /// RV-7: a message is delivered in the view it was sent in, or not at all.

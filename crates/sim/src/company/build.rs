@@ -29,6 +29,8 @@ pub struct Options {
     pub talk: Duration,
     /// FI-6: roots that die in their waves.
     pub chain: Option<Chain>,
+    /// Crashes that would leave no majority of the newest view do not come.
+    pub keep_majority: bool,
     /// The links' cryptography.
     pub seals: Seals,
     /// The links' limits.
@@ -47,6 +49,7 @@ impl Default for Options {
             rejoin: Duration::from_secs(1),
             talk: Duration::from_millis(100),
             chain: None,
+            keep_majority: false,
             seals: Seals::Fake,
             link: link::Config::default(),
             largest: LARGEST_DATAGRAM,

@@ -4,8 +4,8 @@
 //! other, restarts, joins in the midst of it, pauses, cuts of all kinds, bad weather, wrong clocks, broken streams, verdicts of the zone that
 //! are right, late or wrong, and all kinds of the fault injector at both points.
 //!
-//! ⚠ A job of which half crashes before anybody notices waits for ever (RV-6), and such a run tests little. So crashes have a
-//! *budget*: those within [`EPOCH_MS`] take fewer than half of the tasks. A few runs have none.
+//! ⚠ A job of which half crashes before anybody notices waits for ever (RV-6), and such a run tests little. So most runs keep a majority of
+//! the newest view alive (`job.keep_majority`).
 
 use super::draw::{Draw, put};
 use phalanx_core::Rng;
@@ -17,10 +17,8 @@ const STREAM: u64 = 0xd1ce_0000_0000_0003;
 const FAULTS_MAX: u64 = 8;
 /// Drawn injector rules.
 const RULES_MAX: u64 = 4;
-/// By then a crash has been noticed, and there is a view without it.
-const EPOCH_MS: u64 = 5_000;
-/// Runs without a budget for crashes.
-const WILD: f64 = 0.03;
+/// Runs in which majorities die.
+const WILD: f64 = 0.01;
 /// Runs with real cryptography.
 const REAL_SEALS: f64 = 0.02;
 
@@ -29,8 +27,7 @@ const REAL_SEALS: f64 = 0.02;
 pub(super) fn draw_jobs(seed: u64) -> String {
     let mut out = String::new();
     let draw = Draw { rng: Rng::new(seed, STREAM), nodes: 0, safety_ms: 0, order: false };
-    Jobs { draw, tasks: Vec::new(), late: 0, spent: Vec::new(), wild: false, first_ms: 0, cuts: 0 }
-        .scenario(&mut out, seed);
+    Jobs { draw, tasks: Vec::new() }.scenario(&mut out, seed);
     out
 }
 
@@ -38,14 +35,6 @@ struct Jobs {
     draw: Draw,
     /// How many of each host.
     tasks: Vec<u32>,
-    /// Hosts that have none at first.
-    late: u32,
-    /// When which part of the budget was spent.
-    spent: Vec<(u64, u32)>,
-    wild: bool,
-    /// Nothing goes wrong before.
-    first_ms: u64,
-    cuts: u32,
 }
 
 impl Jobs {
@@ -54,12 +43,10 @@ impl Jobs {
         let hosts = self.draw.between(2, largest);
         let crowd = self.draw.one_of([1, 2, 4]);
         self.tasks = (0..hosts).map(|_| self.draw.between(1, crowd) as u32).collect();
-        self.late = self.draw.rng.below(3) as u32;
-        self.draw.nodes = hosts + u64::from(self.late);
+        // Some have no task at first.
+        self.draw.nodes = hosts + self.draw.rng.below(3);
         self.draw.safety_ms = if self.draw.rng.chance(0.25) { 30_000 } else { self.draw.between(4_000, 14_000) };
-        self.wild = self.draw.rng.chance(WILD);
         let founded = self.draw.rng.chance(0.4);
-        self.first_ms = if founded && !self.wild { 3_000 } else { 0 };
         put!(out, "name = \"swarm-{seed}\"\nengine = \"view\"\nnodes = {}\nseed = {seed}", self.draw.nodes);
         put!(out, "seals = \"{}\"", if self.draw.rng.chance(REAL_SEALS) { "real" } else { "fake" });
         put!(out, "start_within = \"{}ms\"", self.draw.one_of([0, 0, 20, 1_000]));
@@ -108,38 +95,12 @@ impl Jobs {
         put!(out, "patience_ms = {patience_ms}\ninquiry_ms = {}", draw.one_of([500, 2_000]));
         put!(out, "retry_ms = {}\nhooks = {}", draw.one_of([20, 200]), draw.rng.chance(0.2));
         put!(out, "rejoin_ms = {}\ntalk_ms = {}", draw.one_of([100, 1_000]), draw.one_of([20, 100, 500]));
-        if self.draw.rng.chance(0.3) {
-            let deaths = self.draw.between(1, 3);
-            let deaths = (1..=deaths).rev().find(|&n| self.spend_ever(n));
-            if let Some(deaths) = deaths {
-                let (after, moment) = (self.draw.rng.below(6), self.draw.one_of(["begun", "settled", "installed"]));
-                let host = self.draw.rng.chance(0.5);
-                put!(out, "chain = {{ after = {after}, deaths = {deaths}, moment = \"{moment}\", host = {host} }}");
-            }
+        put!(out, "keep_majority = {}", !draw.rng.chance(WILD));
+        if draw.rng.chance(0.3) {
+            let (after, deaths, host) = (draw.rng.below(6), draw.between(1, 4), draw.rng.chance(0.5));
+            let moment = draw.one_of(["begun", "settled", "installed"]);
+            put!(out, "chain = {{ after = {after}, deaths = {deaths}, moment = \"{moment}\", host = {host} }}");
         }
-    }
-
-    /// So many crashes of any host may come at any time.
-    fn spend_ever(&mut self, deaths: u64) -> bool {
-        let most = self.tasks.iter().max().copied().unwrap_or(1) * deaths as u32;
-        let all: u32 = self.tasks.iter().sum();
-        let fits = self.wild || 2 * most < all;
-        if fits {
-            let turns = self.draw.safety_ms / EPOCH_MS + 1;
-            self.spent.extend((0..turns).map(|turn| (turn * EPOCH_MS, most)));
-        }
-        fits
-    }
-
-    /// Whether these may crash at that time.
-    fn spend(&mut self, at: u64, weight: u32) -> bool {
-        let all: u32 = self.tasks.iter().sum();
-        let near: u32 = self.spent.iter().filter(|s| s.0.abs_diff(at) < EPOCH_MS).map(|s| s.1).sum();
-        let fits = self.wild || 2 * (near + weight) < all;
-        if fits {
-            self.spent.push((at, weight));
-        }
-        fits
     }
 
     fn host(&mut self) -> u64 {
@@ -147,7 +108,7 @@ impl Jobs {
     }
 
     fn at(&mut self) -> u64 {
-        self.first_ms + self.draw.rng.below(self.draw.safety_ms - self.first_ms)
+        self.draw.rng.below(self.draw.safety_ms)
     }
 
     fn lasting(&mut self, out: &mut String, least_ms: u64, most_ms: u64) {
@@ -162,10 +123,8 @@ impl Jobs {
             0..=2 => self.crash(out, at),
             3 => self.roots(out, at),
             4 => {
-                let (host, weight) = self.weighed();
-                if self.spend(at, weight) {
-                    put!(out, "\n[[fault]]\nat = \"{at}ms\"\nkind = \"restart\"\nnodes = [{host}]");
-                }
+                let host = self.host();
+                put!(out, "\n[[fault]]\nat = \"{at}ms\"\nkind = \"restart\"\nnodes = [{host}]");
             }
             5 | 6 => {
                 put!(out, "\n[[fault]]\nat = \"{at}ms\"\nkind = \"pause\"");
@@ -206,8 +165,12 @@ impl Jobs {
             }
             13 => {
                 // A task of several that crash or leave on a host takes no vote with it.
-                put!(out, "\n[[fault]]\nat = \"{at}ms\"\nkind = \"leave\"\ncode = {}", self.draw.rng.below(256));
-                self.victims(out);
+                let (code, host) = (self.draw.rng.below(256), self.host());
+                put!(out, "\n[[fault]]\nat = \"{at}ms\"\nkind = \"leave\"\ncode = {code}");
+                match self.draw.rng.below(3) {
+                    0 => put!(out, "role = \"root\"\nrandom = 1"),
+                    _ => put!(out, "nodes = [{host}]"),
+                }
             }
             14 | 15 => {
                 let node = self.draw.rng.below(self.draw.nodes);
@@ -225,11 +188,6 @@ impl Jobs {
         }
     }
 
-    fn weighed(&mut self) -> (u64, u32) {
-        let host = self.host();
-        (host, self.tasks[host as usize])
-    }
-
     /// Whom faults hit that cost no vote.
     fn victims(&mut self, out: &mut String) {
         match self.draw.rng.below(8) {
@@ -243,17 +201,8 @@ impl Jobs {
 
     /// Some hosts or processes at once, and perhaps a verdict about them, in time or late.
     fn crash(&mut self, out: &mut String, at: u64) {
-        let count = self.draw.between(1, 3);
-        let mut hosts = Vec::new();
-        for _ in 0..count {
-            let (host, weight) = self.weighed();
-            if !hosts.contains(&host) && self.spend(at, weight) {
-                hosts.push(host);
-            }
-        }
-        if hosts.is_empty() {
-            return;
-        }
+        let count = self.draw.between(1, 4);
+        let hosts: Vec<_> = (0..count).map(|_| self.host()).collect();
         let list = hosts.iter().map(u64::to_string).collect::<Vec<_>>().join(", ");
         let kind = self.draw.one_of(["crash", "crash-host"]);
         put!(out, "\n[[fault]]\nat = \"{at}ms\"\nkind = \"{kind}\"\nnodes = [{list}]");
@@ -267,10 +216,9 @@ impl Jobs {
 
     /// RV-4: the root, then its heirs, within a moment of each other.
     fn roots(&mut self, out: &mut String, at: u64) {
-        let most = self.tasks.iter().max().copied().unwrap_or(1);
         let mut at = at;
         for role in ["root", "heir", "second-heir"].into_iter().take(1 + self.draw.rng.index(3)) {
-            if at >= self.draw.safety_ms || !self.spend(at, most) {
+            if at >= self.draw.safety_ms {
                 return;
             }
             let kind = self.draw.one_of(["crash", "crash-host"]);
@@ -304,7 +252,6 @@ impl Jobs {
             let each = self.draw.between(200, 3_000);
             put!(out, "for = \"{each}ms\"\nevery = \"{}ms\"\nuntil = \"{}ms\"", 2 * each, at + 9 * each);
         } else {
-            self.cuts += 1;
             self.lasting(out, 10, 8_000);
         }
     }

@@ -1,12 +1,13 @@
 //! Jobs in scenarios: where tasks are, what their views are like, and what they told.
 
+use super::entry::What;
 use super::measure::{Facts, WhatWasTold};
 use super::problem::{Problem, unknown};
-use super::run::{Outcome, Runner};
+use super::run::{Outcome, Runner, Spares};
 use super::subject::{Subject, lock};
 use super::text::Scenario;
 use crate::check::{Checker, Report, Verdict};
-use crate::company::checks::{self, Excuses};
+use crate::company::checks::{self, Excuses, Guard};
 use crate::company::{Chain, Command, Host, Moment, Note, Options};
 use crate::member::Written;
 use crate::sim::Sim;
@@ -41,6 +42,7 @@ pub(super) struct JobText {
     rejoin_ms: u64,
     talk_ms: u64,
     chain: Option<ChainText>,
+    keep_majority: bool,
 }
 
 /// `job.chain`.
@@ -75,6 +77,7 @@ impl Default for JobText {
             rejoin_ms: ms(usual.rejoin),
             talk_ms: ms(usual.talk),
             chain: None,
+            keep_majority: false,
         }
     }
 }
@@ -111,7 +114,8 @@ impl JobText {
             hook_patience: ms(self.patience_ms * 2),
         };
         let (rejoin, talk) = (ms(self.rejoin_ms.max(1)), ms(self.talk_ms));
-        Ok(Options { places, arity: self.arity, founded: self.founded, view, rejoin, talk, chain, ..usual })
+        let Self { arity, founded, keep_majority, .. } = self;
+        Ok(Options { places, arity, founded, view, rejoin, talk, chain, keep_majority, ..usual })
     }
 }
 
@@ -156,16 +160,17 @@ impl Subject for Host {
 
 impl Scenario {
     pub(super) fn outcome_of_job(&self, mut sim: Sim<Host>, options: &Options) -> Outcome {
-        let excuses = checks::register(&mut sim, options);
-        self.outcome(|| self.run_job(sim, excuses))
+        let (excuses, guard) = checks::register(&mut sim, options);
+        self.outcome(|| self.run_job(sim, excuses, guard))
     }
 
-    fn run_job(&self, mut sim: Sim<Host>, excuses: Arc<Excuses>) -> (Report, Facts) {
+    fn run_job(&self, mut sim: Sim<Host>, excuses: Arc<Excuses>, guard: Option<Guard>) -> (Report, Facts) {
         let told = Arc::new(Mutex::new(JobTold { excuses, ..JobTold::default() }));
         sim.check(Listener(told.clone()));
         let place = |role: &str| ROLES.iter().position(|r| *r == role);
         let plays = move |host: &Host, role: &str, _: u32| place(role).is_some_and(|p| host.leads(p));
         let mut runner = Runner::new(self, sim, Box::new(plays));
+        runner.spares = guard.map(|g| Box::new(move |what: &What, node| !may(&g, what, node)) as Spares<'_>);
         runner.carry_out();
         runner.sim.heal(self.phases.restart);
         // The dead need a moment to start: they hear no command before.
@@ -177,6 +182,15 @@ impl Scenario {
         let mut facts = runner.count(&report);
         facts.told = WhatWasTold::Job(lock(&told).clone());
         (report, facts)
+    }
+}
+
+/// Whether a guard lets this befall a node.
+fn may(guard: &Guard, what: &What, node: u32) -> bool {
+    match what {
+        What::Crash | What::CrashHost | What::Restart => guard.kill(node),
+        What::Leave { .. } => guard.part(),
+        _ => true,
     }
 }
 
@@ -228,8 +242,10 @@ impl JobTold {
         for wave in Wave::ALL {
             put(&format!("waves.{}", wave_name(wave)), self.waves.get(&wave).copied().unwrap_or(0));
         }
-        put("excuses.forgotten", self.excuses.forgotten.load(Ordering::Relaxed));
-        put("excuses.over", self.excuses.over.load(Ordering::Relaxed));
+        let [forgotten, over] = [&self.excuses.forgotten, &self.excuses.over].map(|e| e.load(Ordering::Relaxed));
+        put("excuses", forgotten + over);
+        put("excuses.forgotten", forgotten);
+        put("excuses.over", over);
     }
 }
 

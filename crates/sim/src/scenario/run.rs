@@ -94,6 +94,8 @@ pub(super) const LOOK: Duration = Duration::from_millis(10);
 
 /// Whether a process, on that node, plays a role.
 type Plays<'a, P> = Box<dyn Fn(&P, &str, u32) -> bool + 'a>;
+/// Whether a node is spared something.
+pub(super) type Spares<'a> = Box<dyn FnMut(&What, u32) -> bool + 'a>;
 /// Looks at a run, and says when it has seen enough.
 type Look<'a, P> = Box<dyn FnMut(&Sim<P>) -> bool + 'a>;
 
@@ -111,6 +113,8 @@ pub(super) struct Runner<'a, P: Subject> {
     uses_plain: bool,
     /// Members write attributes.
     pub(super) writer: Option<Writer>,
+    /// Whom nothing of that kind shall befall now.
+    pub(super) spares: Option<Spares<'a>>,
     /// Somebody looks at the run now and then.
     pub(super) look: Option<Look<'a, P>>,
 }
@@ -135,8 +139,8 @@ impl<'a, P: Subject> Runner<'a, P> {
         let facts = Facts::of(scenario.engine());
         let plain = |e: &Entry| matches!(e.what, What::Inject { point: Point::Plain, .. });
         let uses_plain = scenario.timeline.iter().any(plain);
-        let (agenda, planned, writer, look) = (BTreeMap::new(), 0, None, None);
-        let mut runner = Self { scenario, sim, plays, facts, agenda, planned, rngs, uses_plain, writer, look };
+        let (agenda, planned, writer, spares, look) = (BTreeMap::new(), 0, None, None, None);
+        let mut runner = Self { scenario, sim, plays, facts, agenda, planned, rngs, uses_plain, writer, spares, look };
         for (entry, line) in scenario.timeline.iter().enumerate() {
             runner.plan(Instant::ZERO + line.at.max(STARTED), Due::Begin { entry, turn: 0 });
         }
@@ -211,6 +215,9 @@ impl<'a, P: Subject> Runner<'a, P> {
         let mut nodes = line.on.pick(self.scenario.setup.nodes, &mut self.rngs[entry], fits, role);
         // A list may name nodes that the fault leaves as they are: they do not count as hit.
         nodes.retain(|&n| befalls(&line.what, sim.state(n)));
+        if let Some(spares) = &mut self.spares {
+            nodes.retain(|&n| !spares(&line.what, n));
+        }
         nodes
     }
 

@@ -1,5 +1,6 @@
 //! FI-6: kills roots in their waves, one after the other.
 
+use super::Guard;
 use crate::check::{Checker, Verdict};
 use crate::company::{Chain, Host, Moment, Note};
 use crate::fault::Fault;
@@ -16,18 +17,20 @@ pub struct Ambush {
     /// The newest view.
     newest: ViewId,
     is_over: bool,
+    guard: Option<Guard>,
 }
 
 impl Ambush {
-    /// Of these deaths.
+    /// Of these deaths, if a guard allows them.
     #[must_use]
-    pub fn new(chain: Chain) -> Self {
-        Self { chain, waves: 0, deaths: 0, root: None, newest: ViewId::FIRST, is_over: false }
+    pub fn new(chain: Chain, guard: Option<Guard>) -> Self {
+        Self { chain, waves: 0, deaths: 0, root: None, newest: ViewId::FIRST, is_over: false, guard }
     }
 
     fn strike(&mut self, moment: Moment, node: u32, verdict: &mut Verdict) {
         let Chain { after, deaths, moment: when, host } = self.chain;
-        if !self.is_over && moment == when && self.waves > after && self.deaths < deaths {
+        let is_due = !self.is_over && moment == when && self.waves > after && self.deaths < deaths;
+        if is_due && self.guard.as_ref().is_none_or(|g| g.kill(node)) {
             self.deaths += 1;
             verdict.inflict(if host { Fault::crash_host(node) } else { Fault::crash(node) });
         }

@@ -41,9 +41,7 @@ struct Running<'a> {
 
 impl Running<'_> {
     fn is_in(&self, view: &View) -> bool {
-        let me = self.member.me();
-        let own = |p| (p == Addr::Local(self.node)).then_some(());
-        view.contains(me) && view.person(me).is_some_and(|p| own(p.host).is_some() && p.boot == self.member.boot())
+        self.is_person_of(view) == Some(self.member.me())
     }
 
     /// A newcomer may not know its number yet.
@@ -130,5 +128,33 @@ impl Checker<Host> for Settled {
             return Some(format!("there are several views: {}", names.join(", ")));
         }
         views.values().find_map(|view| wrong(view, &running))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use phalanx_protocol::view::{Config, Person, Start};
+
+    #[test]
+    fn who_is_missing_and_what_is_forgotten_is_seen() {
+        let view = View::first(2, (0..4).map(|i| Person { host: Addr::Local(i), boot: 7, stint: 0 })).expect("a view");
+        let member = |i, boot| {
+            let start = Start { job: 1, host: Addr::Local(i), boot };
+            Member::new(Config::default(), start, Task(i), view.clone(), Instant::ZERO)
+        };
+        let members: Vec<_> = (0..4).map(|i| member(i, 7)).chain([member(3, 8)]).collect();
+        let pick = |which: &[usize]| -> Vec<Running<'_>> {
+            which.iter().map(|&i| Running { node: i.min(3) as u32, member: &members[i], lives: true }).collect()
+        };
+        assert_eq!(wrong(&view, &pick(&[0, 1, 2, 3])), None);
+        assert!(wrong(&view, &pick(&[0, 1, 2])).is_some(), "one is dead");
+        assert!(wrong(&view, &pick(&[0, 1, 2, 4])).is_some(), "one is another start");
+        let mut leaving = pick(&[0, 1, 2, 3]);
+        leaving[1].lives = false;
+        assert!(wrong(&view, &leaving).is_some(), "one says good-bye");
+        assert!(!is_forgotten(&view, &pick(&[0, 3])), "half of them, with the root");
+        assert!(is_forgotten(&view, &pick(&[1, 3])), "half of them");
+        assert!(is_forgotten(&view, &pick(&[0, 4])), "another start remembers nothing");
     }
 }

@@ -4,7 +4,7 @@ use crate::check::{Checker, Verdict};
 use crate::company::{Host, Note, Who};
 use phalanx_core::{Addr, Instant};
 use phalanx_protocol::view::{Task, View, ViewId};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 /// What makes a view: everybody who is in it, whose child they are, who holds which rank.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -126,11 +126,7 @@ impl Views {
 
     /// Somebody who is in no view any more, without a view that says so.
     fn on_end(&mut self, node: u32, who: Who) {
-        let ends: BTreeSet<u64> = self.last.get(&(node, who)).map(|id| id.number).into_iter().collect();
         // The others need not know yet: no view of its own may follow, theirs may.
-        if ends.is_empty() {
-            return;
-        }
         self.out.insert((node, who), u64::MAX);
     }
 }
