@@ -1,4 +1,7 @@
 //! The shepherd's Unix socket: who is connected, what they say, what they are told. On a thread of its own.
+//!
+//! Both ways are bounded: of what a caller says only a little waits to be heard, then it is not read any more; and a task that does not
+//! read what it is told is shown out, because nothing of it may be left out.
 
 use crate::platform::Waker;
 use crate::shepherd::words;
@@ -7,31 +10,54 @@ use std::collections::BTreeMap;
 use std::io;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock, mpsc};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt};
 use tokio::net::{UnixListener, UnixStream};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 /// Only its user may ask a shepherd.
 const SOCKET_MODE: u32 = 0o600;
+
+/// What one caller has said that nobody has heard yet.
+const UNHEARD_MAX: usize = 16;
+/// Bytes that a caller was told and has not read.
+const UNREAD_MAX: usize = 64 << 20;
 
 /// A connection.
 pub(super) type Caller = u64;
 
 /// Something a caller said, or that it is gone.
 pub(super) enum Heard {
-    Came(UnboundedSender<Vec<u8>>),
+    Came(Line),
     Task(jobs::ToShepherd),
     Daemon(words::ToShepherd),
     Parcel(Parcel, Vec<u8>),
     Gone,
 }
 
+/// The way to a caller.
+pub(super) struct Line {
+    to: UnboundedSender<Vec<u8>>,
+    /// Bytes that are not written yet.
+    unread: Arc<AtomicUsize>,
+}
+
+/// Something heard. The caller may say more once this is dropped.
+pub(super) struct Spoken {
+    pub(super) caller: Caller,
+    pub(super) heard: Heard,
+    _place: Option<OwnedSemaphorePermit>,
+}
+
 /// What callers say, in the order in which they said it.
 pub(super) struct Desk {
-    pub(super) heard: mpsc::Receiver<(Caller, Heard)>,
+    pub(super) spoken: mpsc::Receiver<Spoken>,
     waker: Arc<OnceLock<Waker>>,
-    callers: BTreeMap<Caller, UnboundedSender<Vec<u8>>>,
+    callers: BTreeMap<Caller, Line>,
+    /// Those who do not read what they are told.
+    pub(super) deaf: Vec<Caller>,
 }
 
 impl Desk {
@@ -44,11 +70,11 @@ impl Desk {
         }
         let listener = runtime.block_on(async { UnixListener::bind(path) })?;
         std::fs::set_permissions(path, std::fs::Permissions::from_mode(SOCKET_MODE))?;
-        let (tell, heard) = mpsc::channel();
+        let (tell, spoken) = mpsc::channel();
         let waker = Arc::<OnceLock<Waker>>::default();
         let ear = Ear { tell, waker: Arc::clone(&waker) };
         std::thread::Builder::new().name("desk".into()).spawn(move || runtime.block_on(accept(listener, ear)))?;
-        Ok(Self { heard, waker, callers: BTreeMap::new() })
+        Ok(Self { spoken, waker, callers: BTreeMap::new(), deaf: Vec::new() })
     }
 
     /// Who is to be woken when something was heard.
@@ -56,8 +82,8 @@ impl Desk {
         let _ = self.waker.set(waker);
     }
 
-    pub(super) fn came(&mut self, caller: Caller, to: UnboundedSender<Vec<u8>>) {
-        self.callers.insert(caller, to);
+    pub(super) fn came(&mut self, caller: Caller, line: Line) {
+        self.callers.insert(caller, line);
     }
 
     /// Who is shown out hears what was said to it before.
@@ -65,28 +91,30 @@ impl Desk {
         self.callers.remove(&caller);
     }
 
-    pub(super) fn say(&self, caller: Caller, words: &impl serde::Serialize) {
+    pub(super) fn say(&mut self, caller: Caller, words: &impl serde::Serialize) {
         self.send(caller, jobs::words(&serde_json::to_vec(words).unwrap_or_default()));
     }
 
-    pub(super) fn send(&self, caller: Caller, frame: Vec<u8>) {
-        if let Some(to) = self.callers.get(&caller) {
-            // It may just have gone.
-            let _ = to.send(frame);
+    pub(super) fn send(&mut self, caller: Caller, frame: Vec<u8>) {
+        let Some(line) = self.callers.get(&caller) else { return };
+        if line.unread.fetch_add(frame.len(), Ordering::Relaxed) > UNREAD_MAX {
+            return self.deaf.push(caller);
         }
+        // It may just have gone.
+        let _ = line.to.send(frame);
     }
 }
 
 #[derive(Clone)]
 struct Ear {
-    tell: mpsc::Sender<(Caller, Heard)>,
+    tell: mpsc::Sender<Spoken>,
     waker: Arc<OnceLock<Waker>>,
 }
 
 impl Ear {
     /// False when nobody listens any more.
-    fn hear(&self, caller: Caller, heard: Heard) -> bool {
-        let told = self.tell.send((caller, heard)).is_ok();
+    fn hear(&self, caller: Caller, heard: Heard, place: Option<OwnedSemaphorePermit>) -> bool {
+        let told = self.tell.send(Spoken { caller, heard, _place: place }).is_ok();
         if let Some(waker) = self.waker.get() {
             waker.wake();
         }
@@ -110,23 +138,31 @@ async fn accept(listener: UnixListener, ear: Ear) {
 async fn serve(stream: UnixStream, caller: Caller, ear: Ear) {
     let (mut from, to) = stream.into_split();
     let (tell, told) = unbounded_channel();
-    ear.hear(caller, Heard::Came(tell));
-    let writing = tokio::spawn(write(to, told));
+    let unread = Arc::<AtomicUsize>::default();
+    ear.hear(caller, Heard::Came(Line { to: tell, unread: Arc::clone(&unread) }), None);
+    let writing = tokio::spawn(write(to, told, unread));
+    let room = Arc::new(Semaphore::new(UNHEARD_MAX));
     while let Some(heard) = read(&mut from).await {
-        if !ear.hear(caller, heard) {
+        let place = Arc::clone(&room).acquire_owned().await.ok();
+        if !ear.hear(caller, heard, place) {
             break;
         }
     }
-    ear.hear(caller, Heard::Gone);
+    ear.hear(caller, Heard::Gone, None);
     // What it was told last it may still read.
     let _ = writing.await;
 }
 
-async fn write(mut to: tokio::net::unix::OwnedWriteHalf, mut told: UnboundedReceiver<Vec<u8>>) {
+async fn write(
+    mut to: tokio::net::unix::OwnedWriteHalf,
+    mut told: UnboundedReceiver<Vec<u8>>,
+    unread: Arc<AtomicUsize>,
+) {
     while let Some(frame) = told.recv().await {
         if to.write_all(&frame).await.is_err() {
             return;
         }
+        unread.fetch_sub(frame.len(), Ordering::Relaxed);
     }
 }
 

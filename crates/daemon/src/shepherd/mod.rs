@@ -26,7 +26,7 @@ use crate::agent::settings::listen;
 use crate::store::{self, Key, unhex};
 use crate::wires::Wires;
 use crate::{Driver, Platform, Udp};
-use desk::{Caller, Desk, Heard};
+use desk::{Caller, Desk, Heard, Spoken};
 use news::News;
 use phalanx_api::jobs::{JobCounts, JobView, TaskInfo, TaskState};
 use phalanx_core::{Addr, Boot, Duration, Instant};
@@ -50,6 +50,8 @@ const LARGEST: u16 = 1400;
 const LINGER: Duration = Duration::from_secs(3);
 /// One that nobody has told anything.
 const FORLORN: std::time::Duration = std::time::Duration::from_secs(30);
+/// What is heard before the network is looked at again.
+const REQUESTS: usize = 64;
 /// Starts of tasks on one host that are told apart by a second.
 const EACH_SECOND: u64 = 16;
 
@@ -81,6 +83,8 @@ struct Shepherd {
     daemons: Vec<Caller>,
     /// Which job of that name: known once one of its tasks was found, or it was founded here.
     instance: Option<u64>,
+    /// Somebody here has been in a view of it.
+    was_in: bool,
     /// Where other tasks are. `None` until the daemon has looked.
     places: Option<Vec<Place>>,
     tasks: BTreeMap<Caller, Tasked>,
@@ -101,9 +105,7 @@ pub fn run(socket: &Path) -> Result<(), ShepherdError> {
     // Nothing can be done before a daemon has said what the job is.
     let Some((daemon, begin)) = wait_for_daemon(&mut desk, &mut early) else { return Ok(()) };
     let mut shepherd = Shepherd::begin(desk, daemon, begin)?;
-    for (caller, heard) in early {
-        shepherd.hear(caller, heard);
-    }
+    early.into_iter().for_each(|spoken| shepherd.hear(spoken));
     let done = shepherd.tend();
     // A daemon that starts anew must not find it.
     let _ = std::fs::remove_file(socket);
@@ -111,11 +113,13 @@ pub fn run(socket: &Path) -> Result<(), ShepherdError> {
 }
 
 /// The first daemon that says what the job is; what others say meanwhile is kept.
-fn wait_for_daemon(desk: &mut Desk, early: &mut Vec<(Caller, Heard)>) -> Option<(Caller, ToShepherd)> {
+fn wait_for_daemon(desk: &mut Desk, early: &mut Vec<Spoken>) -> Option<(Caller, ToShepherd)> {
     loop {
-        match desk.heard.recv_timeout(FORLORN).ok()? {
-            (caller, Heard::Came(to)) => desk.came(caller, to),
-            (caller, Heard::Daemon(begin @ ToShepherd::Begin { .. })) => return Some((caller, begin)),
+        match desk.spoken.recv_timeout(FORLORN).ok()? {
+            Spoken { caller, heard: Heard::Came(line), .. } => desk.came(caller, line),
+            Spoken { caller, heard: Heard::Daemon(begin @ ToShepherd::Begin { .. }), .. } => {
+                return Some((caller, begin));
+            }
             other => early.push(other),
         }
     }
@@ -153,6 +157,7 @@ impl Shepherd {
             addr,
             daemons: Vec::new(),
             instance: None,
+            was_in: false,
             places: None,
             tasks: BTreeMap::new(),
             seats: BTreeMap::new(),
@@ -167,11 +172,20 @@ impl Shepherd {
     fn tend(&mut self) -> Result<(), ShepherdError> {
         loop {
             self.driver.poll().map_err(ShepherdError::Network)?;
-            while let Ok((caller, heard)) = self.desk.heard.try_recv() {
-                self.hear(caller, heard);
+            let mut more = true;
+            for _ in 0..REQUESTS {
+                let Ok(spoken) = self.desk.spoken.try_recv() else {
+                    more = false;
+                    break;
+                };
+                self.hear(spoken);
             }
             self.try_again();
             self.tell_news();
+            self.show_out_the_deaf();
+            if more {
+                continue;
+            }
             let now = self.driver.now();
             let alone = self.tasks.is_empty() && self.driver.node().members().next().is_none();
             self.alone_since = if alone { self.alone_since.or(Some(now)) } else { None };
@@ -186,9 +200,10 @@ impl Shepherd {
         }
     }
 
-    fn hear(&mut self, caller: Caller, heard: Heard) {
+    fn hear(&mut self, spoken: Spoken) {
+        let Spoken { caller, heard, .. } = spoken;
         match heard {
-            Heard::Came(to) => self.desk.came(caller, to),
+            Heard::Came(line) => self.desk.came(caller, line),
             Heard::Task(words) => self.on_task(caller, words),
             Heard::Parcel(parcel, message) => self.on_parcel(caller, parcel, &message),
             Heard::Daemon(words) => self.on_daemon(caller, words),
@@ -197,6 +212,15 @@ impl Shepherd {
                 self.desk.show_out(caller);
                 self.on_gone(caller);
             }
+        }
+    }
+
+    /// Nothing of what a task is told may be left out, and it cannot be kept for ever.
+    fn show_out_the_deaf(&mut self) {
+        for caller in std::mem::take(&mut self.desk.deaf) {
+            tracing::warn!(job = self.terms.name, "a task does not read what it is told, and is taken for dead");
+            self.desk.show_out(caller);
+            self.on_gone(caller);
         }
     }
 
@@ -223,7 +247,8 @@ impl Shepherd {
                 self.driver.act(|company, now, out| company.doubt(now, Addr::Ip(addr), out));
             }
             ToShepherd::Show { ticket } => {
-                self.desk.say(daemon, &ToDaemon::Shown { ticket, view: self.shown() });
+                let view = self.shown();
+                self.desk.say(daemon, &ToDaemon::Shown { ticket, view });
             }
         }
     }

@@ -161,6 +161,10 @@ impl Shepherd {
         let others: Vec<Place> = places.into_iter().filter(|p| p.addr != self.addr).collect();
         let first = others.iter().map(|p| p.instance).min();
         self.places = Some(others);
+        if self.contacts().is_empty() && !self.was_in {
+            // Whoever we knocked at is gone, and the job with it. Who was in a view once knows better: others may only be out of reach.
+            self.forget_instance();
+        }
         match (self.instance, first) {
             (None, Some(instance)) => {
                 self.instance = Some(instance);
@@ -173,6 +177,14 @@ impl Shepherd {
         let contacts = self.contacts();
         self.driver.act(|company, now, out| company.seek(now, &contacts, out));
         self.enter_all();
+    }
+
+    fn forget_instance(&mut self) {
+        self.instance = None;
+        self.seats.clear();
+        for seat in self.tasks.values_mut().filter_map(|t| t.seat.take()).collect::<Vec<_>>() {
+            self.driver.act(|company, now, out| company.part(now, seat, out));
+        }
     }
 
     /// Nobody but us has come to the job that was founded here.
@@ -253,6 +265,7 @@ impl Shepherd {
     fn on_installed(&mut self, caller: Caller, view: &View, change: Option<&Change>) {
         let Some(task) = self.tasks.get_mut(&caller) else { return };
         let Some(me) = task.seat.and_then(|s| self.driver.node().member(s)).map(view::Member::me) else { return };
+        self.was_in = true;
         task.parcels.clear();
         task.again = None;
         if let (Role::Rank(rank), None) = (task.role, view.rank_of(me)) {
