@@ -280,7 +280,7 @@ fn a_job_that_is_gone_begins_anew() {
     let mut tasks = Tasks::new(&cluster, 2);
     (0..2).for_each(|rank| tasks.run(&cluster, 2, &rank.to_string(), &[]));
     tasks.agree(&[0, 1], &[0, 1]);
-    let before = cluster.node(0).client().job(JOB).unwrap().instance;
+    let before = cluster.node(2).client().job(JOB).unwrap().instance;
     kill_node(&mut cluster, 2, &mut tasks, 0..2);
     (0..2).for_each(|rank| tasks.run(&cluster, rank, &rank.to_string(), &[]));
     tasks.agree(&[0, 1], &[0, 1]);
