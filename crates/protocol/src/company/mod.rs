@@ -225,12 +225,14 @@ impl Company {
         let boot = self.take_seat();
         let Some(me) = self.member(seat).map(Member::me) else { return };
         let is_other = |(&s, p): (&Seat, &Place)| s != seat && !p.is_empty && p.member.me() == me;
+        // The job may be here and nowhere else.
+        let here = self.members.values().any(|p| p.member.view().is_some()).then_some(self.host);
+        let contacts: Vec<_> = here.into_iter().collect();
         if me == Task::NONE || !self.members.iter().any(is_other) {
-            return self.tell(now, seat, view::Input::Rejoin { boot }, out);
+            self.tell_one(now, seat, view::Input::Rejoin { boot }, out);
+            return self.tell(now, seat, view::Input::Seek { contacts: &contacts }, out);
         }
         let start = Start { job: self.job, host: self.host, boot };
-        let here = self.members.values().any(|p| p.member.view().is_some()).then_some(self.host);
-        let contacts = here.into_iter().collect();
         let mut sink = MemberOut::new(seat, &mut self.letters, out);
         let member = Member::join(self.config, start, Wanted::More, contacts, now, &mut sink);
         self.place(seat, member);

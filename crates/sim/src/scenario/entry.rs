@@ -403,7 +403,11 @@ mod tests {
     use super::*;
 
     fn entry(text: &str) -> Result<Entry, String> {
-        let engine = if text.contains("leave") { Engine::Zone } else { Engine::Link };
+        let engine = match text {
+            _ if text.contains("'leave'") => Engine::Zone,
+            _ if text.contains("'join'") || text.contains("'doubt'") => Engine::View,
+            _ => Engine::Link,
+        };
         let text: EntryText = toml::from_str(text).map_err(|e| e.message().to_owned())?;
         let frame = Frame { nodes: 8, safety: Duration::from_secs(10), roles: &["leader"], engine };
         text.entry(&frame).map_err(|p| format!("{}: {}", p.path, p.text))
@@ -418,7 +422,11 @@ mod tests {
     fn every_kind_is_read_under_its_name() {
         for kind in KINDS {
             let nodes = if matches!(kind, "heal" | "weather") { "" } else { "nodes = [1]\n" };
-            let rule = if kind == "inject" { "rule = { kind = 'drop' }\n" } else { "" };
+            let rule = match kind {
+                "inject" => "rule = { kind = 'drop' }\n",
+                "doubt" => "against = [2]\n",
+                _ => "",
+            };
             assert_eq!(what(&format!("{nodes}{rule}kind = '{kind}'")).name(), kind);
         }
     }
