@@ -5,7 +5,7 @@
 
 use crate::platform::Waker;
 use crate::shepherd::words;
-use phalanx_api::jobs::{self, Parcel, frame_length};
+use phalanx_api::jobs::{self, FRAME_MAX, Parcel, frame_length};
 use std::collections::BTreeMap;
 use std::io;
 use std::os::unix::fs::PermissionsExt;
@@ -92,7 +92,11 @@ impl Desk {
     }
 
     pub(super) fn say(&mut self, caller: Caller, words: &impl serde::Serialize) {
-        self.send(caller, jobs::words(&serde_json::to_vec(words).unwrap_or_default()));
+        let words = serde_json::to_vec(words).unwrap_or_default();
+        if words.len() >= FRAME_MAX {
+            return tracing::warn!("a view is too large to be shown");
+        }
+        self.send(caller, jobs::words(&words));
     }
 
     pub(super) fn send(&mut self, caller: Caller, frame: Vec<u8>) {
