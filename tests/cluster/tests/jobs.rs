@@ -225,6 +225,21 @@ fn rv_7_messages_stay_within_a_view() {
     }
 }
 
+/// Shepherds end with their tasks: also when all of them die at once, and nobody is left to hear a farewell.
+#[test]
+fn nothing_is_left_of_a_job_that_died() {
+    let cluster = Cluster::start(2);
+    let mut tasks = Tasks::start(&cluster, 2, 4, &[]);
+    let shepherds = [shepherd(&cluster, 0), shepherd(&cluster, 1)];
+    (0..4).for_each(|rank| tasks.kill(rank));
+    let began = Instant::now();
+    while shepherds.iter().any(|&s| kill(s, None).is_ok()) {
+        assert!(began.elapsed() < PATIENCE, "{shepherds:?} are still there");
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    assert!(cluster.node(0).client().jobs().unwrap().is_empty());
+}
+
 /// One node is a cluster, too; and a task that floods another is held back, not the shepherd.
 #[test]
 fn a_flood_of_messages_arrives_whole() {

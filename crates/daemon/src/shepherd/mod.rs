@@ -48,6 +48,8 @@ use words::{Place, Terms, ToDaemon, ToShepherd};
 const LARGEST: u16 = 1400;
 /// A shepherd without tasks waits so long for one, and for what it said last to arrive.
 const LINGER: Duration = Duration::from_secs(3);
+/// Where nobody is left to say good-bye to, or most of the job cannot be reached, it goes after this time.
+const FAREWELL: Duration = Duration::from_secs(10);
 /// One that nobody has told anything.
 const FORLORN: std::time::Duration = std::time::Duration::from_secs(30);
 /// What is heard before the network is looked at again.
@@ -187,14 +189,15 @@ impl Shepherd {
                 continue;
             }
             let now = self.driver.now();
-            let alone = self.tasks.is_empty() && self.driver.node().members().next().is_none();
-            self.alone_since = if alone { self.alone_since.or(Some(now)) } else { None };
+            self.alone_since = if self.tasks.is_empty() { self.alone_since.or(Some(now)) } else { None };
             let mut until = self.next_try();
             if let Some(since) = self.alone_since {
-                if since + LINGER <= now {
+                let said_goodbye = self.driver.node().members().next().is_none();
+                let end = since + if said_goodbye { LINGER } else { FAREWELL };
+                if end <= now {
                     return Ok(());
                 }
-                until = until.min(since + LINGER);
+                until = until.min(end);
             }
             self.driver.wait(until);
         }
