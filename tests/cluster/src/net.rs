@@ -104,6 +104,11 @@ impl Network {
         self.apply();
     }
 
+    /// A host's interface is gone, and its address with it. Nothing mends that.
+    pub fn unplug(&self, host: usize) {
+        batch(&["ip", "-n", &self.namespace(host)], "link del eth0\n");
+    }
+
     /// All is well again.
     pub fn heal(&mut self) {
         self.rules.clear();

@@ -374,6 +374,22 @@ fn rv_6_the_part_with_a_majority_goes_on() {
     tasks.wait_for(0, "excluded");
 }
 
+/// A host whose network interface is gone with its address still keeps its timers: its shepherd ends with its task.
+#[test]
+fn a_shepherd_without_a_network_ends() {
+    let Some(mut cluster) = Cluster::on_hosts(3, &[]) else { return };
+    let mut tasks = Tasks::start(&cluster, 3, 3, &[]);
+    let lonely = shepherd(&cluster, 2);
+    cluster.network().unplug(2);
+    tasks.agree(&[0, 1], &[0, 1]);
+    tasks.kill(2);
+    let began = Instant::now();
+    while kill(lonely, None).is_ok() {
+        assert!(began.elapsed() < PATIENCE, "it is still there");
+        std::thread::sleep(Duration::from_millis(50));
+    }
+}
+
 /// RV-6: with `abort` the tasks that cannot reach most of the job end.
 #[test]
 fn rv_6_the_part_without_a_majority_ends() {

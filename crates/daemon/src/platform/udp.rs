@@ -541,6 +541,8 @@ impl Udp {
                 Some(Woke::Ready)
             }
             Err(Errno::EINTR) => Some(Woke::Called),
+            // Nobody rang for long: we look at the clock.
+            Err(Errno::EAGAIN) => None,
             Err(_) => {
                 self.late_errors();
                 Some(Woke::Ready)

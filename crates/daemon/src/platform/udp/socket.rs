@@ -76,6 +76,9 @@ enum Coalescing {
     On,
 }
 
+/// The longest blocking receive.
+const BLOCK_MAX: std::time::Duration = std::time::Duration::from_secs(1);
+
 impl Wire {
     /// Binds `at`; `shared` lets several sockets of a host bind the same port, as multicast needs.
     pub(super) fn bind(at: SocketAddr, shared: bool) -> std::io::Result<Self> {
@@ -93,6 +96,8 @@ impl Wire {
         } else {
             setsockopt(&socket, sockopt::Ipv6RecvErr, &true)?;
         }
+        // Bells ring through the socket's own address, which may vanish with its interface: a blocked receiver must still wake.
+        socket.set_read_timeout(Some(BLOCK_MAX))?;
         let buffer = vec![0; RECEIVE_BUFFER].into_boxed_slice();
         Ok(Self {
             socket,
@@ -156,7 +161,7 @@ impl Wire {
         self.receive_with(MsgFlags::MSG_DONTWAIT)
     }
 
-    /// Blocks until something is received.
+    /// Blocks until something is received, or for [`BLOCK_MAX`] (`EAGAIN`).
     #[inline]
     pub(super) fn receive_blocking(&mut self) -> Result<Received, Errno> {
         self.spins = 0;
