@@ -2,4 +2,5 @@
 
 pub(crate) mod model;
 pub(crate) mod multifail;
+mod real;
 pub(crate) mod stabilization;

@@ -1,8 +1,10 @@
-//! `view-stabilization`: T_s of a single failure against the number of tasks (000 Figs. 4 and 5), simulated, beside the models.
+//! `view-stabilization`: T_s of a single failure against the number of tasks (000 Figs. 4 and 5), simulated and on real sockets, beside
+//! the models.
 
 use super::model::{self, BLUEGENE};
+use super::real;
 use crate::error::Error;
-use crate::experiment::{Experiment, Run};
+use crate::experiment::{Experiment, Role, Run};
 use crate::plot::Picture;
 use crate::report::{Check, Must, row, significant};
 use phalanx_core::Duration;
@@ -30,6 +32,10 @@ impl Experiment for ViewStabilization {
 
     fn about(&self) -> &'static str {
         "time to a stable view after one failure, beside the paper's models (000 Figs. 4, 5)"
+    }
+
+    fn roles(&self) -> &'static [Role] {
+        real::ROLES
     }
 
     fn picture(&self) -> Picture {
@@ -80,7 +86,7 @@ impl Experiment for ViewStabilization {
             ));
         }
         run.check(Check::new("flat: |ts_us / base model − 1| ≤ 0.001", Some(furthest), Must::AtMost, 0.001));
-        Ok(())
+        real::measure(run)
     }
 }
 
@@ -98,7 +104,7 @@ fn stabilize(nodes: u32, arity: u32, topology: Topology) -> Result<Option<f64>, 
 }
 
 /// Least squares of T_s against log₂ N: the slope, and R².
-fn logarithmic(points: &[(u32, f64)]) -> (f64, f64) {
+pub(super) fn logarithmic(points: &[(u32, f64)]) -> (f64, f64) {
     let n = points.len() as f64;
     let (xs, ys): (Vec<_>, Vec<_>) = points.iter().map(|&(nodes, ts)| (f64::from(nodes).log2(), ts)).unzip();
     let mean = |v: &[f64]| v.iter().sum::<f64>() / n;
