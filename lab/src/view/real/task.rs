@@ -107,6 +107,15 @@ impl<P: Ground> Tasked<P> {
         self.driver.act(|company, now, out| company.tell(now, FIRST, input, out));
     }
 
+    /// RV-8: who speaks from outside the view is told so.
+    fn speak_up(&mut self) {
+        self.driver.act(|company, now, out| {
+            let Some(view) = company.member(FIRST).and_then(|m| m.view()).map(View::id) else { return };
+            // Should it fail, the experiment hears nothing, and says so.
+            let _ = company.send(now, FIRST, (view, Task(0)), b"am I in?", out);
+        });
+    }
+
     fn tell_news(&mut self, say: &mut Say<'_>) {
         for news in self.driver.news() {
             let News::Said(_, said) = news else { continue };
@@ -151,7 +160,10 @@ impl<P: Ground> Node for Tasked<P> {
             }
             Order::Wave { without } => self.ask(Wave::FailedNode, Input::Failed { tasks: &[Task(without)] }),
             Order::Warm => self.ask(Wave::Checkpoint, Input::Checkpoint),
-            Order::Rejoin => self.comes_back = true,
+            Order::Rejoin => {
+                self.comes_back = true;
+                self.speak_up();
+            }
             Order::Ping { .. } | Order::End => {}
         }
         self.tell_news(say);
