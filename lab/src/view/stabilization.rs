@@ -5,7 +5,7 @@ use super::model::{self, BLUEGENE};
 use super::real;
 use crate::error::Error;
 use crate::experiment::{Experiment, Role, Run};
-use crate::plot::Picture;
+use crate::plot::{Is, Picture};
 use crate::report::{Check, Must, row, significant};
 use phalanx_core::Duration;
 use phalanx_protocol::view::Task;
@@ -39,7 +39,19 @@ impl Experiment for ViewStabilization {
     }
 
     fn picture(&self) -> Picture {
-        Picture { x: "nodes", y: "ts_us", series: &["transport", "arity"], only: None }
+        Picture { x: "nodes", y: "ts_us", series: &["transport", "arity"], only: None, beside: &[] }
+    }
+
+    fn pictures(&self) -> Vec<Picture> {
+        let all = self.picture();
+        let of = |transport| Picture {
+            series: &["arity"],
+            only: Some(("transport", Is::Text(transport))),
+            beside: &["base_us", "distance_us", "contention_us", "bare_us"],
+            ..all
+        };
+        let simulated = ["simulated, flat", "simulated, torus"];
+        std::iter::once(all).chain(simulated.into_iter().chain(real::NAMES.iter().copied()).map(of)).collect()
     }
 
     fn run(&self, run: &mut Run) -> Result<(), Error> {

@@ -14,8 +14,8 @@ use std::net::{SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::time::{Duration, Instant};
 
-/// As long as the packet of a notice.
-pub(super) const LEN: usize = 128;
+/// As long as the packet of a notice is with its seal (an acknowledgement has 83 bytes).
+pub(super) const LEN: usize = 96;
 /// Nobody is left out.
 const NOBODY: u32 = u32::MAX;
 
@@ -310,7 +310,11 @@ impl<S: Plain> Node for Bare<S> {
     }
 
     fn work(&mut self, part: u16, say: &mut Say<'_>) -> Result<(), Error> {
-        let has = if self.blocks { std::mem::take(&mut self.waiting) } else { self.sockets.receive(part, &mut self.frame)? };
+        let has = if self.blocks {
+            std::mem::take(&mut self.waiting)
+        } else {
+            self.sockets.receive(part, &mut self.frame)?
+        };
         if has {
             self.on_frame(say)?;
         }

@@ -36,6 +36,18 @@ use words::{Answer, Order};
 /// What the experiment's child processes play.
 pub(super) const ROLES: &[Role] = &[team::ROLE];
 
+/// How the rows are called.
+pub(super) const NAMES: &[&str] = &[
+    "UDP, in-process",
+    "UDP, in-process, 5 ms a hop",
+    "TCP, in-process",
+    "TCP, in-process, 5 ms a hop",
+    "UDP, processes",
+    "UDP, processes, 1 ms a hop",
+    "TCP, processes",
+    "TCP, processes, 1 ms a hop",
+];
+
 const ARITIES: [u32; 3] = [2, 4, 8];
 /// Tasks as processes; the last is that of the bounds.
 const PROCESSES: [usize; 5] = [3, 7, 15, 31, 47];
@@ -115,12 +127,7 @@ pub(super) fn measure(run: &mut Run) -> Result<(), Error> {
                 let (slope, fit) = super::stabilization::logarithmic(&slow);
                 let what = format!("{transport}, {layout}, {hop_ms} ms a hop, arity {arity}");
                 run.note(format!("{what}: T_s grows by {slope:.0} µs for each doubling, R² = {fit:.3}"));
-                run.check(Check::new(
-                    format!("{what}: R² of T_s against log₂ N ≥ 0.9"),
-                    Some(fit),
-                    Must::AtLeast,
-                    0.9,
-                ));
+                run.check(Check::new(format!("{what}: R² of T_s against log₂ N ≥ 0.9"), Some(fit), Must::AtLeast, 0.9));
             }
         }
     }
@@ -269,4 +276,46 @@ fn ping(bare: &mut Team, parents: &[Task], children: usize) -> Result<f64, Error
         }
     }
     Ok(sum_us / parents.len() as f64)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_those_of_the_pictures() {
+        let mut names = Vec::new();
+        for (layout, hop_ms) in [(Layout::InProcess, LONG_HOP_MS), (Layout::Processes, HOP_MS)] {
+            for transport in [Transport::Udp, Transport::Tcp] {
+                let case = Case { layout, transport, nodes: 3, arity: 2 };
+                names.extend([case.name(None), case.name(Some(hop_ms))]);
+            }
+        }
+        assert_eq!(names, NAMES);
+    }
+
+    #[test]
+    fn victims_are_leaves_and_leave_all_levels() {
+        for (arity, nodes) in [(2, 3), (2, 47), (4, 15), (8, 128), (2, 1024)] {
+            let tree = Tree::new(arity, nodes).unwrap();
+            let victims = victims(&tree);
+            assert!(!victims.is_empty() && victims.iter().all(|&v| tree.children(v).is_empty() && v != Task(0)));
+            let last = model::levels(&tree).pop().unwrap();
+            assert!(last.len() > 1 || !victims.contains(&last[0]), "{arity}, {nodes}");
+        }
+    }
+
+    /// Both sides over both transports: a leaf is out and in again, and pings come back.
+    #[test]
+    fn waves_run_over_real_sockets() {
+        let tree = Tree::new(2, 7).unwrap();
+        for transport in [Transport::Udp, Transport::Tcp] {
+            let [mut tasks, mut bare] =
+                [Side::Tasks, Side::Bare].map(|side| Team::start(Layout::InProcess, transport, side, 7, 2).unwrap());
+            tasks.took(&Order::Warm).unwrap();
+            let waves = trial(&mut tasks, &mut bare, &tree, 3).unwrap();
+            assert!(waves.tasks_us.iter().chain(&waves.bare_us).all(|&us| us > 0.0));
+            assert!(ping(&mut bare, &[Task(0)], 1).unwrap() > 0.0);
+        }
+    }
 }

@@ -63,7 +63,7 @@ pub(super) fn company(me: u32, host: Addr) -> Company {
     };
     let boot = Boot(std::array::from_fn(|i| random(1)[i]));
     let link = Link::new(
-        Arc::default(),
+        Arc::new(Company::link_config()),
         Arc::new(KeyRing::new(1, KEY)),
         Signer::generate(&random(2)),
         boot,
