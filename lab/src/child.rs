@@ -7,7 +7,7 @@
 use crate::error::Error;
 use nix::sys::prctl::set_pdeathsig;
 use nix::sys::signal::Signal;
-use std::io::{BufRead, BufReader};
+use std::io::{BufRead, BufReader, Write};
 use std::process::{Command, Stdio};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::thread;
@@ -30,11 +30,19 @@ impl Child {
     pub(crate) fn start_in(role: &str, args: &[String], variables: &[(&str, &str)]) -> Result<Self, Error> {
         let mut command = Command::new(std::env::current_exe()?);
         command.arg("child").arg(role).args(args).envs(variables.iter().copied());
+        command.stdin(Stdio::null());
+        Self::spawn(role, command)
+    }
+
+    /// The same, for one that is told more while it runs, by [`Child::tell`].
+    pub(crate) fn start_told(role: &str, args: &[String]) -> Result<Self, Error> {
+        let mut command = Command::new(std::env::current_exe()?);
+        command.arg("child").arg(role).args(args).stdin(Stdio::piped());
         Self::spawn(role, command)
     }
 
     fn spawn(role: &str, mut command: Command) -> Result<Self, Error> {
-        let mut process = command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn()?;
+        let mut process = command.stdout(Stdio::piped()).spawn()?;
         let stdout = process.stdout.take().expect("it was asked for");
         let (tell, lines) = channel();
         // A thread for each child, because a pipe has no read with a timeout; it ends with the child.
@@ -46,6 +54,14 @@ impl Child {
             }
         });
         Ok(Self { role: role.into(), process, lines })
+    }
+
+    /// A line to a child that listens.
+    pub(crate) fn tell(&mut self, line: &str) -> Result<(), Error> {
+        match &mut self.process.stdin {
+            Some(stdin) => Ok(writeln!(stdin, "{line}")?),
+            None => Err(self.said("")),
+        }
     }
 
     /// The child's next line.

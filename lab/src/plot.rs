@@ -21,7 +21,34 @@ pub(crate) struct Picture {
     /// The columns that tell one line from another.
     pub(crate) series: &'static [&'static str],
     /// Only rows with this value in this column.
-    pub(crate) only: Option<(&'static str, f64)>,
+    pub(crate) only: Option<(&'static str, Is)>,
+    /// More columns up the side, each with lines of its own: what a model says.
+    pub(crate) beside: &'static [&'static str],
+}
+
+/// What a column must hold.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub(crate) enum Is {
+    Number(f64),
+    Text(&'static str),
+}
+
+impl Is {
+    fn holds(self, value: Option<&serde_json::Value>) -> bool {
+        match self {
+            Self::Number(n) => value.and_then(serde_json::Value::as_f64) == Some(n),
+            Self::Text(t) => value.and_then(serde_json::Value::as_str) == Some(t),
+        }
+    }
+}
+
+impl std::fmt::Display for Is {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Number(n) => n.fmt(f),
+            Self::Text(t) => f.write_str(t),
+        }
+    }
 }
 
 const SIZE: (u32, u32) = (960, 600);
@@ -67,9 +94,13 @@ fn lines(report: &Report, picture: Picture) -> Lines {
     let mut lines = Lines::new();
     for row in &report.rows {
         let number = |column| row.get(column).and_then(serde_json::Value::as_f64);
-        let meant = picture.only.is_none_or(|(column, value)| number(column) == Some(value));
-        if let (true, Some(x), Some(y)) = (meant, number(picture.x), number(picture.y)) {
-            lines.entry(label(row, picture.series)).or_default().push((x.max(FLOOR), y.max(FLOOR)));
+        let meant = picture.only.is_none_or(|(column, is)| is.holds(row.get(column)));
+        let (true, Some(x)) = (meant, number(picture.x)) else { continue };
+        for &column in std::iter::once(&picture.y).chain(picture.beside) {
+            let Some(y) = number(column) else { continue };
+            let name = label(row, picture.series);
+            let name = if column == picture.y { name } else { format!("{name}, {column}") };
+            lines.entry(name).or_default().push((x.max(FLOOR), y.max(FLOOR)));
         }
     }
     lines
@@ -164,7 +195,7 @@ mod tests {
     use super::*;
     use crate::report::row;
 
-    const PICTURE: Picture = Picture { x: "bytes", y: "p50_us", series: &["layer"], only: None };
+    const PICTURE: Picture = Picture { x: "bytes", y: "p50_us", series: &["layer"], only: None, beside: &[] };
 
     #[test]
     fn each_series_is_a_line_with_its_name() {
@@ -184,13 +215,29 @@ mod tests {
         for (nodes, simultaneous, last) in [(32, 1, 3.0), (128, 1, 4.0), (128, 16, 5.0)] {
             report.rows.push(row! { "nodes": nodes, "simultaneous": simultaneous, "last_ms": last });
         }
-        let picture = |x, only| Picture { x, y: "last_ms", series: &[], only: Some(only) };
-        let pictures = [picture("nodes", ("simultaneous", 1.0)), picture("simultaneous", ("nodes", 128.0))];
+        let picture = |x, only| Picture { x, y: "last_ms", series: &[], only: Some(only), beside: &[] };
+        let pictures = [
+            picture("nodes", ("simultaneous", Is::Number(1.0))),
+            picture("simultaneous", ("nodes", Is::Number(128.0))),
+        ];
         let svg = draw(&report, &pictures).unwrap();
         assert_eq!(svg.matches("<circle").count(), 4);
         assert!(svg.contains("zone-churn, simultaneous 1") && svg.contains("zone-churn, nodes 128"));
-        let none = draw(&report, &[pictures[0], picture("nodes", ("nodes", 7.0))]).unwrap();
+        let none = draw(&report, &[pictures[0], picture("nodes", ("nodes", Is::Number(7.0)))]).unwrap();
         assert!(!none.contains("nodes 7"), "a picture of nothing is left out");
+    }
+
+    #[test]
+    fn a_model_stands_beside_what_was_measured() {
+        let mut report = Report::new("view-stabilization");
+        for (transport, nodes) in [("UDP", 3), ("UDP", 47), ("TCP", 3)] {
+            report.rows.push(row! { "transport": transport, "nodes": nodes, "ts_us": 30.0, "base_us": 20.0 });
+        }
+        let only = Some(("transport", Is::Text("UDP")));
+        let picture = Picture { x: "nodes", y: "ts_us", series: &["transport"], only, beside: &["base_us"] };
+        let svg = draw(&report, &[picture]).unwrap();
+        assert_eq!(svg.matches("<circle").count(), 4);
+        assert!(svg.contains("UDP, base_us") && svg.contains("view-stabilization, transport UDP"));
     }
 
     #[test]

@@ -48,7 +48,7 @@ impl Experiment for SimSpeed {
     }
 
     fn picture(&self) -> Picture {
-        Picture { x: "pending", y: "events_per_s", series: &["what"], only: None }
+        Picture { x: "pending", y: "events_per_s", series: &["what"], only: None, beside: &[] }
     }
 
     fn run(&self, run: &mut Run) -> Result<(), Error> {

@@ -94,7 +94,7 @@ impl Experiment for Soak {
     }
 
     fn picture(&self) -> Picture {
-        Picture { x: "at_s", y: "rss_mb", series: &["what"], only: None }
+        Picture { x: "at_s", y: "rss_mb", series: &["what"], only: None, beside: &[] }
     }
 
     fn budget_s(&self) -> f64 {

@@ -62,7 +62,7 @@ impl Experiment for TimerResolution {
     }
 
     fn picture(&self) -> Picture {
-        Picture { x: "asked_us", y: "p50_late_us", series: &["what"], only: None }
+        Picture { x: "asked_us", y: "p50_late_us", series: &["what"], only: None, beside: &[] }
     }
 
     fn run(&self, run: &mut Run) -> Result<(), Error> {

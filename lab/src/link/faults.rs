@@ -66,7 +66,7 @@ impl Experiment for LinkFaults {
     }
 
     fn picture(&self) -> Picture {
-        Picture { x: "rate", y: "slowdown", series: &["task", "kind", "point"], only: None }
+        Picture { x: "rate", y: "slowdown", series: &["task", "kind", "point"], only: None, beside: &[] }
     }
 
     fn run(&self, run: &mut Run) -> Result<(), Error> {

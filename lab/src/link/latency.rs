@@ -53,7 +53,7 @@ impl Experiment for LinkLatency {
     }
 
     fn picture(&self) -> Picture {
-        Picture { x: "bytes", y: "p50_us", series: &["layer", "mode"], only: None }
+        Picture { x: "bytes", y: "p50_us", series: &["layer", "mode"], only: None, beside: &[] }
     }
 
     fn run(&self, run: &mut Run) -> Result<(), Error> {

@@ -56,7 +56,7 @@ impl Experiment for LinkThroughput {
     }
 
     fn picture(&self) -> Picture {
-        Picture { x: "bytes", y: "msgs_per_s", series: &["layer"], only: None }
+        Picture { x: "bytes", y: "msgs_per_s", series: &["layer"], only: None, beside: &[] }
     }
 
     fn run(&self, run: &mut Run) -> Result<(), Error> {

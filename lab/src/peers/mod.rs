@@ -218,7 +218,7 @@ impl Experiment for Peers {
     }
 
     fn picture(&self) -> Picture {
-        Picture { x: "nodes", y: "last_ms", series: &["system", "fault"], only: None }
+        Picture { x: "nodes", y: "last_ms", series: &["system", "fault"], only: None, beside: &[] }
     }
 
     fn budget_s(&self) -> f64 {

@@ -3,4 +3,5 @@
 pub(crate) mod crash;
 pub(crate) mod model;
 pub(crate) mod multifail;
+mod real;
 pub(crate) mod stabilization;

@@ -32,7 +32,7 @@ impl Experiment for ViewMultifail {
     }
 
     fn picture(&self) -> Picture {
-        Picture { x: "failed", y: "ts_us", series: &["nodes", "arity", "pattern"], only: None }
+        Picture { x: "failed", y: "ts_us", series: &["nodes", "arity", "pattern"], only: None, beside: &[] }
     }
 
     fn run(&self, run: &mut Run) -> Result<(), Error> {

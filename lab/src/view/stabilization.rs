@@ -1,9 +1,11 @@
-//! `view-stabilization`: T_s of a single failure against the number of tasks (000 Figs. 4 and 5), simulated, beside the models.
+//! `view-stabilization`: T_s of a single failure against the number of tasks (000 Figs. 4 and 5), simulated and on real sockets, beside
+//! the models.
 
 use super::model::{self, BLUEGENE};
+use super::real;
 use crate::error::Error;
-use crate::experiment::{Experiment, Run};
-use crate::plot::Picture;
+use crate::experiment::{Experiment, Role, Run};
+use crate::plot::{Is, Picture};
 use crate::report::{Check, Must, row, significant};
 use phalanx_core::Duration;
 use phalanx_protocol::view::Task;
@@ -32,8 +34,24 @@ impl Experiment for ViewStabilization {
         "time to a stable view after one failure, beside the paper's models (000 Figs. 4, 5)"
     }
 
+    fn roles(&self) -> &'static [Role] {
+        real::ROLES
+    }
+
     fn picture(&self) -> Picture {
-        Picture { x: "nodes", y: "ts_us", series: &["transport", "arity"], only: None }
+        Picture { x: "nodes", y: "ts_us", series: &["transport", "arity"], only: None, beside: &[] }
+    }
+
+    fn pictures(&self) -> Vec<Picture> {
+        let all = self.picture();
+        let of = |transport| Picture {
+            series: &["arity"],
+            only: Some(("transport", Is::Text(transport))),
+            beside: &["base_us", "distance_us", "contention_us", "bare_us"],
+            ..all
+        };
+        let simulated = ["simulated, flat", "simulated, torus"];
+        std::iter::once(all).chain(simulated.into_iter().chain(real::NAMES.iter().copied()).map(of)).collect()
     }
 
     fn run(&self, run: &mut Run) -> Result<(), Error> {
@@ -80,7 +98,7 @@ impl Experiment for ViewStabilization {
             ));
         }
         run.check(Check::new("flat: |ts_us / base model − 1| ≤ 0.001", Some(furthest), Must::AtMost, 0.001));
-        Ok(())
+        real::measure(run)
     }
 }
 
@@ -98,7 +116,7 @@ fn stabilize(nodes: u32, arity: u32, topology: Topology) -> Result<Option<f64>, 
 }
 
 /// Least squares of T_s against log₂ N: the slope, and R².
-fn logarithmic(points: &[(u32, f64)]) -> (f64, f64) {
+pub(super) fn logarithmic(points: &[(u32, f64)]) -> (f64, f64) {
     let n = points.len() as f64;
     let (xs, ys): (Vec<_>, Vec<_>) = points.iter().map(|&(nodes, ts)| (f64::from(nodes).log2(), ts)).unzip();
     let mean = |v: &[f64]| v.iter().sum::<f64>() / n;

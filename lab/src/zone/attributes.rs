@@ -117,7 +117,7 @@ impl Experiment for ZoneAttributes {
     }
 
     fn picture(&self) -> Picture {
-        Picture { x: "nodes", y: "last_ms", series: &["sources", "loss", "crashed"], only: None }
+        Picture { x: "nodes", y: "last_ms", series: &["sources", "loss", "crashed"], only: None, beside: &[] }
     }
 
     fn run(&self, run: &mut Run) -> Result<(), Error> {

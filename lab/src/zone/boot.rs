@@ -28,7 +28,7 @@ impl Experiment for ZoneBoot {
     }
 
     fn picture(&self) -> Picture {
-        Picture { x: "nodes", y: "boot_s", series: &["engine", "profile"], only: None }
+        Picture { x: "nodes", y: "boot_s", series: &["engine", "profile"], only: None, beside: &[] }
     }
 
     fn run(&self, run: &mut Run) -> Result<(), Error> {

@@ -4,7 +4,7 @@
 use super::{Befalls, CANDIDATES, Candidate, Known, LAN, Runs};
 use crate::error::Error;
 use crate::experiment::{Experiment, Run};
-use crate::plot::Picture;
+use crate::plot::{Is, Picture};
 use crate::report::{Check, Must, row, significant};
 use std::fmt;
 
@@ -36,7 +36,13 @@ impl Experiment for ZoneChurn {
     }
 
     fn picture(&self) -> Picture {
-        Picture { x: "nodes", y: "last_ms", series: &SERIES, only: Some(("simultaneous", 1.0)) }
+        Picture {
+            x: "nodes",
+            y: "last_ms",
+            series: &SERIES,
+            only: Some(("simultaneous", Is::Number(1.0))),
+            beside: &[],
+        }
     }
 
     fn pictures(&self) -> Vec<Picture> {
@@ -44,7 +50,8 @@ impl Experiment for ZoneChurn {
             x: "simultaneous",
             y: "last_ms",
             series: &SERIES,
-            only: Some(("nodes", f64::from(nodes))),
+            only: Some(("nodes", Is::Number(f64::from(nodes)))),
+            beside: &[],
         };
         let monitor = Picture { y: "hpm_ms", ..self.picture() };
         vec![self.picture(), monitor, against(COMMON), against(LARGEST)]

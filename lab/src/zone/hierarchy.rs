@@ -34,7 +34,7 @@ impl Experiment for ZoneHierarchy {
     }
 
     fn picture(&self) -> Picture {
-        Picture { x: "nodes", y: "boot_s", series: &["what", "profile"], only: None }
+        Picture { x: "nodes", y: "boot_s", series: &["what", "profile"], only: None, beside: &[] }
     }
 
     fn run(&self, run: &mut Run) -> Result<(), Error> {

@@ -48,7 +48,7 @@ impl Experiment for ZoneMillion {
     }
 
     fn picture(&self) -> Picture {
-        Picture { x: "nodes", y: "wall_s", series: &["engine", "profile"], only: None }
+        Picture { x: "nodes", y: "wall_s", series: &["engine", "profile"], only: None, beside: &[] }
     }
 
     fn run(&self, run: &mut Run) -> Result<(), Error> {

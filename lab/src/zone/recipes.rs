@@ -49,7 +49,8 @@ const BESIDE: [Candidate; 3] = [
     candidate(Runs::Gossip, "lan", 128, 0),
 ];
 
-const PICTURE: Picture = Picture { x: "seeds", y: "flaps_max", series: &["recipe", "engine", "profile"], only: None };
+const PICTURE: Picture =
+    Picture { x: "seeds", y: "flaps_max", series: &["recipe", "engine", "profile"], only: None, beside: &[] };
 
 impl Experiment for ZoneRecipes {
     fn name(&self) -> &'static str {

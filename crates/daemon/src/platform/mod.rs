@@ -8,7 +8,7 @@
 
 pub mod errno;
 pub mod in_process;
-pub(crate) mod poller;
+pub mod poller;
 pub mod tcp;
 pub mod udp;
 

@@ -10,7 +10,7 @@ use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTime
 use nix::sys::time::TimeSpec;
 use nix::sys::timerfd::{ClockId, Expiration, TimerFd, TimerFlags, TimerSetTimeFlags};
 use phalanx_core::Instant;
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, BorrowedFd};
 
 /// The timer's mark in the set; users of the poller mark their own files with other numbers.
 const TIMER: u64 = u64::MAX;
@@ -19,7 +19,7 @@ const EVENTS: usize = 64;
 
 /// A set of files to wait for, and a precise deadline.
 #[derive(Debug)]
-pub(crate) struct Poller {
+pub struct Poller {
     epoll: Epoll,
     timer: TimerFd,
     /// When the timer will ring; [`Instant::NEVER`] when it is not armed.
@@ -27,8 +27,18 @@ pub(crate) struct Poller {
     events: [EpollEvent; EVENTS],
 }
 
+impl AsFd for Poller {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.epoll.0.as_fd()
+    }
+}
+
 impl Poller {
-    pub(crate) fn new() -> Result<Self, Errno> {
+    /// An empty set.
+    ///
+    /// # Errors
+    /// What the system said: most often that there are too few descriptors.
+    pub fn new() -> Result<Self, Errno> {
         let epoll = Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC)?;
         let timer = TimerFd::new(ClockId::CLOCK_MONOTONIC, TimerFlags::TFD_CLOEXEC | TimerFlags::TFD_NONBLOCK)?;
         // Edge-triggered: a ring is told once, and nobody has to read it away.
@@ -36,7 +46,11 @@ impl Poller {
         Ok(Self { epoll, timer, armed: Instant::NEVER, events: [EpollEvent::empty(); EVENTS] })
     }
 
-    pub(crate) fn add(&self, file: impl AsFd, mark: u64, interest: EpollFlags) -> Result<(), Errno> {
+    /// Waits for `file` from now on, and calls it `mark`: any number but the highest.
+    ///
+    /// # Errors
+    /// What the system said; the set is as before.
+    pub fn add(&self, file: impl AsFd, mark: u64, interest: EpollFlags) -> Result<(), Errno> {
         debug_assert_ne!(mark, TIMER);
         self.epoll.add(file, EpollEvent::new(interest, mark))
     }
@@ -51,13 +65,16 @@ impl Poller {
     }
 
     /// Tells `each` file that is ready now, without blocking.
-    pub(crate) fn poll(&mut self, each: &mut impl FnMut(u64, EpollFlags)) -> usize {
+    pub fn poll(&mut self, each: &mut impl FnMut(u64, EpollFlags)) -> usize {
         let n = self.epoll.wait(&mut self.events, EpollTimeout::ZERO).unwrap_or(0);
         self.tell(n, each)
     }
 
     /// Blocks until a file is ready (tells `each`, returns how many), a signal comes (`Err`), or it is `until` (0).
-    pub(crate) fn wait(
+    ///
+    /// # Errors
+    /// A signal came.
+    pub fn wait(
         &mut self,
         clock: &Clock,
         until: Instant,

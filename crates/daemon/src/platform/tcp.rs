@@ -19,6 +19,7 @@ use socket2::{Domain, Protocol, Socket, Type};
 use std::collections::HashMap;
 use std::io;
 use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 
 /// Connections accepted in one receive.
@@ -161,6 +162,13 @@ impl Tcp {
     #[must_use]
     pub fn connections(&self) -> usize {
         self.connections.len()
+    }
+}
+
+/// Readable when there is something to receive or to flush: for one who waits for many at once, and not in [`Platform::wait`].
+impl AsFd for Tcp {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.poller.as_fd()
     }
 }
 

@@ -44,6 +44,9 @@ const PATHS_KEPT: usize = 8192;
 const NEAR: Duration = Duration::from_micros(300);
 /// The alarm rings so much before the deadline, which leaves its thread time to wake; the rest is polled precisely.
 const EARLY: Duration = Duration::from_micros(150);
+/// Waits in a row that a packet ended before the alarm's thread is woken for an earlier deadline: a lone exchange is over before the
+/// thread has run, and costs the processor two switches.
+const BUSY_WAITS: u32 = 8;
 /// The longest blocking receive: how late a call is when a packet filter drops the datagram that carries it.
 const LONGEST_BLOCK: Duration = Duration::from_millis(250);
 /// Asynchronous errors that one call clears away before it gives up: each call reports one of them.
@@ -125,6 +128,8 @@ pub struct Udp {
     /// The last receive brought something, and nobody has waited since: who receives again wants all that is there.
     again: bool,
     looks: u32,
+    /// Waits in a row in a poll, because the alarm would have had to be woken, that a packet ended.
+    polled: u32,
     group_looks: u32,
     gso: bool,
     limits: HashMap<SocketAddr, usize>,
@@ -156,6 +161,7 @@ impl Udp {
             busy: false,
             again: false,
             looks: 0,
+            polled: 0,
             group_looks: 0,
             gso: true,
             limits: HashMap::new(),
@@ -527,11 +533,16 @@ impl Udp {
         {
             self.alarm = Alarm::start(self.clock, Arc::clone(bell)).ok();
         }
-        let Some(alarm) = &self.alarm else {
-            // No bell, or no more threads to be had: polling costs a little more and does the same.
-            return self.wait_precisely(now, until);
+        let at = (until - EARLY).min(now + LONGEST_BLOCK);
+        let is_worth_it = |alarm: &&Alarm| alarm.looks_by(at) || self.polled >= BUSY_WAITS;
+        let Some(alarm) = self.alarm.as_ref().filter(is_worth_it) else {
+            // Also without a bell, or when there are no more threads to be had: polling costs a little more and does the same.
+            let woke = self.wait_precisely(now, until);
+            self.polled = if woke == Some(Woke::Ready) { self.polled + 1 } else { 0 };
+            return woke;
         };
-        alarm.set((until - EARLY).min(now + LONGEST_BLOCK));
+        self.polled = 0;
+        alarm.set(at);
         let outcome = self.wire.receive_blocking();
         alarm.clear();
         match outcome {

@@ -144,7 +144,7 @@ impl Shepherd {
         let signer = Signer::generate(&std::array::from_fn(|i| entropy[i]));
         let boot = Boot(std::array::from_fn(|i| entropy[32 + i]));
         let seed = u64::from_le_bytes(std::array::from_fn(|i| entropy[48 + i]));
-        let link = Link::new(Arc::default(), ring, signer, boot, seed);
+        let link = Link::new(Arc::new(Company::link_config()), ring, signer, boot, seed);
         let config = view::Config { on_partition: policy(terms.on_partition), hooks: true, ..view::Config::default() };
         let seconds = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| d.as_secs());
         let company = Company::new(link, LARGEST, Addr::Ip(addr), 0, config, (seconds * EACH_SECOND) as Seat);

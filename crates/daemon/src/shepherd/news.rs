@@ -4,6 +4,7 @@ use crate::driver::{Resident, Sorted};
 use crate::outbox::Packet;
 use phalanx_protocol::company::{Company, Output, Seat};
 use phalanx_protocol::view::{self, Change, Refusal, Task, View, ViewId, Wave};
+use std::time::Instant;
 
 /// Something a member of a company decided.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -42,10 +43,10 @@ pub enum Said {
         /// Its number.
         number: u64,
     },
-    /// A root begins a wave.
-    Begun(Wave),
-    /// It has all answers.
-    Settled(Wave),
+    /// A root begins a wave, and when: from here T_s counts (RV-10).
+    Begun(Wave, Instant),
+    /// It has all answers, and since when.
+    Settled(Wave, Instant),
     /// No majority answers.
     Stalled,
     /// The others have this view.
@@ -85,8 +86,8 @@ impl Said {
             view::Output::Pause { .. } => Self::Pause,
             view::Output::Deliver { from, view, body } => Self::Deliver { from, view, body: body.to_vec() },
             view::Output::Undelivered { to, number, .. } => Self::Undelivered { to, number },
-            view::Output::Begun(wave) => Self::Begun(wave),
-            view::Output::Settled { wave, .. } => Self::Settled(wave),
+            view::Output::Begun(wave) => Self::Begun(wave, Instant::now()),
+            view::Output::Settled { wave, .. } => Self::Settled(wave, Instant::now()),
             view::Output::Stalled => Self::Stalled,
             view::Output::Excluded { view } => Self::Excluded(view),
             view::Output::Aborted => Self::Aborted,

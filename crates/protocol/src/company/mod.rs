@@ -27,7 +27,7 @@ use crate::node::parting::Parting;
 use crate::view::tree::TreeError;
 use crate::view::{self, Config, Member, Person, SendError, Start, Task, View, ViewId, Wanted};
 use letters::{Heard, Letter, LinkOut, MemberOut};
-use phalanx_core::{Addr, Buf, Fingerprint, Instant, Machine, Port, Sink};
+use phalanx_core::{Addr, Buf, Duration, Fingerprint, Instant, Machine, Port, Sink};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 pub use crate::link::status::Ticket;
@@ -35,6 +35,11 @@ pub use crate::node::Input;
 
 /// Where letters are spoken and heard.
 const LETTERS: Port = Port(4);
+
+/// How long the acknowledgement of a letter may wait for a letter to ride on. Most letters are answered, though only when a whole
+/// branch has answered; an acknowledgement on its own would cost that branch's hosts a packet for each of theirs. A lone letter that
+/// is lost is sent again so much later.
+const ACK_DELAY: Duration = Duration::from_millis(10);
 
 /// One task of the host, by the first start it had (see [`Start::boot`]).
 pub type Seat = u32;
@@ -117,6 +122,13 @@ struct Place {
 }
 
 impl Company {
+    /// The limits of a link that carries letters.
+    #[must_use]
+    pub fn link_config() -> link::Config {
+        let rcl = link::rcl::Config { ack_delay: ACK_DELAY, ..link::rcl::Config::default() };
+        link::Config { rcl, ..link::Config::default() }
+    }
+
     /// Nobody yet. `host` is where others reach the link; `first` is higher than any start on this host before.
     #[must_use]
     pub fn new(link: Link, largest: u16, host: Addr, job: u64, config: Config, first: Seat) -> Self {

@@ -53,6 +53,12 @@ impl Alarm {
         }
     }
 
+    /// True when it looks by then, so that setting it wakes nobody.
+    #[inline]
+    pub(super) fn looks_by(&self, at: Instant) -> bool {
+        self.times.looks.load(Ordering::SeqCst) <= at.0
+    }
+
     /// Will not ring.
     #[inline]
     pub(super) fn clear(&self) {
