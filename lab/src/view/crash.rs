@@ -52,7 +52,7 @@ impl Experiment for ViewCrash {
     }
 
     fn picture(&self) -> Picture {
-        Picture { x: "trial", y: "last_ms", series: &["what"], only: None }
+        Picture { x: "trial", y: "last_ms", series: &["what"], only: None, beside: &[] }
     }
 
     fn run(&self, run: &mut Run) -> Result<(), Error> {

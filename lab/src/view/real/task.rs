@@ -118,7 +118,7 @@ impl<P: Ground> Tasked<P> {
 
     fn tell_news(&mut self, say: &mut Say<'_>) {
         for news in self.driver.news() {
-            let News::Said(_, said) = news else { continue };
+            let News { said, .. } = news;
             match said {
                 Said::Begun(wave, at) if self.asked == Some(wave) => self.begun = Some(at),
                 Said::Settled(wave, at) if self.asked == Some(wave) => {
