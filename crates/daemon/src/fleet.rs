@@ -36,6 +36,9 @@ const ROUND: Duration = Duration::from_millis(5);
 /// The bell's mark in a crew's poller; nodes are marked by their places.
 const CALLED: u64 = u64::MAX - 1;
 
+/// A node, by its number.
+type Driven = (usize, Driver<Udp, Node<Zone>>);
+
 /// What is known of a node from outside.
 #[derive(Debug, Default)]
 struct Board {
@@ -136,7 +139,7 @@ impl Fleet {
         let seeds: Vec<Addr> = starts.iter().take(SEEDS).map(|s| s.addr).collect();
         let boards: Arc<[Board]> = (0..nodes).map(|_| Board::default()).collect();
         let (clock, end) = (Clock::start(), Arc::new(AtomicBool::new(false)));
-        let mut hands: Vec<Vec<(usize, Driver<Udp, Node<Zone>>)>> = (0..threads.max(1)).map(|_| Vec::new()).collect();
+        let mut hands: Vec<Vec<Driven>> = (0..threads.max(1)).map(|_| Vec::new()).collect();
         let bells = hands.iter().map(|_| Ok(Arc::new(Bell::new()?))).collect::<io::Result<Vec<_>>>()?;
         for (n, (start, udp)) in starts.into_iter().zip(sockets).enumerate() {
             let start = Start { known: Arc::clone(&known), seeds: seeds.clone(), ..start };
@@ -293,7 +296,7 @@ impl Bell {
 /// The work of a crew.
 struct Work {
     /// By place; `None` once it was killed.
-    nodes: Vec<Option<(usize, Driver<Udp, Node<Zone>>)>>,
+    nodes: Vec<Option<Driven>>,
     /// True for those that are paused.
     paused: Vec<bool>,
     /// When each is due, and the places by that.
@@ -311,7 +314,7 @@ struct Work {
 
 impl Work {
     fn new(
-        nodes: Vec<(usize, Driver<Udp, Node<Zone>>)>,
+        nodes: Vec<Driven>,
         bell: Arc<Bell>,
         waves: Arc<Waves>,
         boards: Arc<[Board]>,

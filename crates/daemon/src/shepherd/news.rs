@@ -8,6 +8,7 @@ use std::time::Instant;
 
 /// Something a member of a company decided, or that there is room again.
 #[derive(Clone, PartialEq, Eq, Debug)]
+#[expect(clippy::large_enum_variant, reason = "nearly all of it is what was said, and it is soon read")]
 pub enum News {
     /// What one member decided.
     Said(Seat, Said),
