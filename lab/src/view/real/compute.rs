@@ -57,7 +57,7 @@ pub(super) fn per_task_us(arity: u32, waves: usize) -> Result<f64, Error> {
         if !settled && took_us.len() > 2 {
             return Err(Error::Peer { library: "view", reason: "a wave without a network did not settle".into() });
         }
-        now = now + REST;
+        now += REST;
         for (me, company) in (0..).zip(&mut job) {
             tray.from = me;
             expire(company, now, &mut tray);
