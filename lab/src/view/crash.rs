@@ -154,7 +154,9 @@ impl Cluster {
             command.args(["task", JOB, "-o", "json", "--rank", &rank_text, "--size", &size, "--arity", &arity]);
             command.env("PHALANX_SOCKET", self.daemon(rank / EACH).socket());
             let out = File::create(self.dir.join(format!("task-{rank}")))?;
-            self.tasks.push(Some(Process::new(command.stdin(Stdio::null()).stdout(out).spawn()?)));
+            // What they say when their shepherd is killed is no news.
+            command.stdin(Stdio::null()).stdout(out).stderr(Stdio::null());
+            self.tasks.push(Some(Process::new(command.spawn()?)));
         }
         let whole = |rank: u32| self.views(rank).last().is_some_and(|v| v.1.tasks.len() == SIZE as usize);
         wait("all tasks are in one view", || (0..SIZE).all(whole))?;

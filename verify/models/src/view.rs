@@ -6,7 +6,7 @@
 
 use phalanx_core::{Addr, Duration, Each, Fingerprint, Instant, Machine};
 use phalanx_protocol::view::roster;
-use phalanx_protocol::view::{Config, Input, Member, Output, Person, Start, Task, ViewId, Wanted};
+use phalanx_protocol::view::{Config, Input, Member, Output, Person, Refusal, Start, Task, ViewId, Wanted};
 use phalanx_wire::view::{Letter, Words};
 use stateright::{Checker, HasDiscoveries, Model, Property};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -120,7 +120,7 @@ impl State {
     fn act(&mut self, host: u8, input: Option<Input<'_>>) {
         let Some(place) = self.places.get(&host) else { return };
         let mut place = Place::clone(place);
-        let (mut installed, mut excluded) = (false, false);
+        let (mut installed, mut excluded, mut spent) = (false, false, false);
         let mut out = Each(|output: Output<'_>| match output {
             Output::Send { to: Addr::Local(to), bytes } if !self.dead.contains(&(to as u8)) => {
                 self.letters.entry((host, to as u8)).or_default().push_back(bytes.into());
@@ -131,6 +131,7 @@ impl State {
                 self.note(view.id(), members);
             }
             Output::Excluded { .. } => excluded = true,
+            Output::Refused(Refusal::Spent) => spent = true,
             _ => {}
         });
         match input {
@@ -141,10 +142,14 @@ impl State {
         let view = place.member.view().filter(|_| installed);
         let failed = view.map(|v| self.failed_in(host, v)).unwrap_or_default();
         self.places.insert(host, Arc::new(place));
-        if excluded {
-            // RV-8: an application that was only slow comes back.
+        if excluded || spent {
+            // RV-8: an application that was only slow comes back; and so does one that was let in and out before it heard of it.
             let boot = self.places[&host].member.boot() + 1;
             self.act(host, Some(Input::Rejoin { boot }));
+        }
+        if spent {
+            let others: Vec<_> = self.places.keys().filter(|&&h| h != host).map(|&h| Addr::Local(h.into())).collect();
+            self.act(host, Some(Input::Seek { contacts: &others }));
         }
         if !failed.is_empty() {
             self.act(host, Some(Input::Failed { tasks: &failed }));

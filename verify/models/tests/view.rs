@@ -23,6 +23,12 @@ fn rv_5_two_crashes_and_a_join_of_three() {
     assert!(explore(Bounds { joins: 1, ..SMALL }).states > 10_000);
 }
 
+/// RV-5: a newcomer is let in, and out again, before it heard of it.
+#[test]
+fn rv_5_a_crash_and_a_join_of_four() {
+    assert!(explore(Bounds { nodes: 4, crashes: 1, joins: 1, ..SMALL }).states > 30_000);
+}
+
 /// RV-6, RV-8: somebody slow is taken for dead, and comes back.
 #[test]
 fn rv_8_a_crash_and_a_silence_of_three_and_of_four() {

@@ -153,7 +153,7 @@ pub enum Output<'a> {
     },
     /// RV-6: the job is to end here, because most of it cannot be reached.
     Aborted,
-    /// We were not let in.
+    /// We were not let in. Who is [spent](Refusal::Spent) knocks again as a later start.
     Refused(Refusal),
     /// We left, and the others know.
     Left,
