@@ -291,7 +291,7 @@ impl Member {
         if self.root() != self.me {
             return self.on_gone(now, &[from], true, out);
         }
-        if self.doubts.leaving.insert(from) {
+        if from != self.me && self.doubts.leaving.insert(from) {
             self.consider(now, out);
         }
     }

@@ -74,7 +74,8 @@ impl Member {
 
     /// One change of all that we have heard; none when that is nothing.
     fn build(&self) -> Option<Change> {
-        let leaving = self.doubts.leaving.iter().copied();
+        // Who speaks in our own name does not make us leave.
+        let leaving = self.doubts.leaving.iter().copied().filter(|&t| t != self.me);
         let mut failed: BTreeSet<_> = self.gone().chain(leaving).filter(|&t| self.view.contains(t)).collect();
         // Who is left alone ends the job by leaving: a view without anybody is none.
         if self.standing == Standing::Leaving && failed.len() as u32 + 1 < self.view.tree().len() {
