@@ -12,8 +12,10 @@
 use serde::{Deserialize, Serialize};
 use std::net::SocketAddr;
 
+/// The longest message between tasks.
+pub const MESSAGE_MAX: usize = 8 << 20;
 /// The longest frame: a message of the largest size, with its head.
-pub const FRAME_MAX: usize = (8 << 20) + 64;
+pub const FRAME_MAX: usize = MESSAGE_MAX + 64;
 /// The kind of frames with words.
 pub const WORDS: u8 = 0;
 /// The kind of frames with messages.

@@ -16,8 +16,8 @@
 
 use crate::{Client, Error, escaped};
 use phalanx_api::jobs::{
-    self, Fold, Job, JobView, JobWanted, OnPartition, PARCEL, Parcel, Role, ToShepherd, ToTask, View, ViewName, WORDS,
-    frame_length,
+    self, Fold, Job, JobView, JobWanted, MESSAGE_MAX, OnPartition, PARCEL, Parcel, Role, ToShepherd, ToTask, View,
+    ViewName, WORDS, frame_length,
 };
 use phalanx_api::path;
 use std::collections::{BTreeMap, VecDeque};
@@ -249,6 +249,12 @@ impl Task {
     /// # Errors
     /// As [`Task::send`].
     pub async fn send_in(&self, view: ViewName, to: u32, body: &[u8]) -> Result<(), Error> {
+        // The shepherd would hang up on a longer frame.
+        if body.len() > MESSAGE_MAX {
+            let need = body.len();
+            let error = format!("a message holds {MESSAGE_MAX} bytes, and this one has {need}: split it");
+            return Err(Error::Refused { status: 413, error });
+        }
         let number = self.next.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
         let (tell, told) = oneshot::channel();
         match &mut *self.sends.lock().unwrap_or_else(PoisonError::into_inner) {
