@@ -12,7 +12,7 @@ use nix::unistd::Pid;
 use phalanx_client::api::{Member, State, Status, What};
 use phalanx_client::blocking::Client;
 use phalanx_client::local::{Daemon, Start};
-use std::net::SocketAddr;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::OnceLock;
@@ -72,9 +72,18 @@ fn newest(dir: &Path) -> Option<SystemTime> {
     entries.filter_map(|path| if path.is_dir() { newest(&path) } else { modified(&path) }).max()
 }
 
+/// The loopback address of a test's cluster. A daemon that is started again needs the port it had, and meanwhile a daemon of another
+/// story, or any stream of this machine, may have been given it; at an address of its own nobody else is given any.
+fn home(cluster: u32) -> IpAddr {
+    let [.., high, low] = std::process::id().to_be_bytes();
+    Ipv4Addr::new(127, 1 + (cluster % 254) as u8, high, low).into()
+}
+
 /// Daemons, by number.
 pub struct Cluster {
     dir: PathBuf,
+    /// Where those listen who have no host of their own.
+    home: IpAddr,
     nodes: Vec<Node>,
     network: Option<Network>,
 }
@@ -105,7 +114,7 @@ impl Cluster {
         let number = COUNT.fetch_add(1, Ordering::Relaxed);
         let dir = std::env::temp_dir().join(format!("{DIRS}{}-{number}", std::process::id()));
         std::fs::create_dir_all(&dir).expect("a directory for the cluster");
-        Self { dir, nodes: Vec::new(), network: None }
+        Self { dir, home: home(number), nodes: Vec::new(), network: None }
     }
 
     /// Nobody yet, on a network: each daemon that is added is on the next host.
@@ -190,7 +199,7 @@ impl Cluster {
     fn spawn(&mut self, number: usize, arguments: &[&str], key: Option<&str>) {
         let seeds: Vec<String> = self.nodes.iter().filter_map(|n| n.addr).map(|a| a.to_string()).collect();
         let node = &mut self.nodes[number];
-        let bind = node.addr.map_or_else(|| "127.0.0.1:0".to_owned(), |a| a.to_string());
+        let bind = node.addr.unwrap_or_else(|| SocketAddr::new(self.home, 0)).to_string();
         let join: Vec<String> = seeds.into_iter().filter(|s| *s != bind).collect();
         // What the story says of name, place and key counts, and so does a key that is kept.
         let given = |option: &str| arguments.iter().position(|a| *a == option).map(|at| arguments[at + 1]);

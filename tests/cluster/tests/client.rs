@@ -20,7 +20,7 @@ fn a_watcher_sees_who_comes_and_what_is_told() {
     let output = run("watch", &["4"], cluster.node(0)).wait_with_output().unwrap();
     let said = String::from_utf8_lossy(&output.stdout).into_owned();
     assert!(output.status.success());
-    for line in ["n0 127.0.0.1:", "+ n1\n", "+ n2\n", "! deploy from n1: v2\n"] {
+    for line in ["n0 127.", "+ n1\n", "+ n2\n", "! deploy from n1: v2\n"] {
         assert!(said.contains(line), "{said}");
     }
 }

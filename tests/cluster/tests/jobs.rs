@@ -89,11 +89,18 @@ impl Tasks {
         }
     }
 
-    /// All of `who` are in one view, of exactly these tasks.
+    /// All of `who` come to be in one view, of exactly these tasks. The same tasks may have been in an earlier one.
     fn agree(&self, who: &[u32], tasks: &[u32]) {
-        who.iter().for_each(|w| self.wait(w, &format!("{tasks:?}"), |v| v.tasks == tasks));
-        let names: Vec<_> = who.iter().map(|w| self.view(w).expect("it has one").view).collect();
-        assert!(names.iter().all(|n| *n == names[0]), "one view: {names:?}");
+        let began = Instant::now();
+        loop {
+            who.iter().for_each(|w| self.wait(w, &format!("{tasks:?}"), |v| v.tasks == tasks));
+            let names: Vec<_> = who.iter().map(|w| self.view(w).expect("it has one").view).collect();
+            if names.iter().all(|n| *n == names[0]) {
+                return;
+            }
+            assert!(began.elapsed() < PATIENCE, "one view: {names:?}");
+            std::thread::sleep(Duration::from_millis(5));
+        }
     }
 }
 

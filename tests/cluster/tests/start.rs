@@ -98,7 +98,7 @@ fn a_first_daemon_says_how_to_join_it() {
     cluster.node(first).wait_until("the line", |n| line(&n.log()).is_some());
     let line = line(&cluster.node(first).log()).unwrap();
     let key = line.split("PHALANX_KEY=").nth(1).unwrap().split(' ').next().unwrap().to_owned();
-    assert!(line.contains("phalanx agent --join 127.0.0.1:"), "{line}");
+    assert!(line.contains("phalanx agent --join 127."), "{line}");
     cluster.add(&["--key", &key]);
     cluster.wait_until_all_see(2);
 }
