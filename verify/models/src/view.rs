@@ -16,6 +16,9 @@ use std::sync::Arc;
 
 /// A root without a majority tries again for ever: so many attempts are looked at.
 const ATTEMPTS: u32 = 4;
+/// So often all ask each other how they are, until they must agree; and so much may happen each time.
+const ROUNDS: usize = 4;
+const ROUND: usize = 1000;
 
 /// How much may happen.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -327,20 +330,49 @@ impl Model for View {
     fn properties(&self) -> Vec<Property<Self>> {
         vec![
             Property::always("agreement", |_, state: &State| state.broken.is_none()),
-            // Where nothing is under way, nobody has anything to do, and no timer runs.
+            // Beyond the boundary nothing is looked at.
             Property::always("termination", |model: &Self, state: &State| {
-                let mut actions = Vec::new();
-                model.actions(state, &mut actions);
-                // Beyond the boundary nothing is looked at.
-                let ended = model.within_boundary(state)
-                    && actions.iter().all(|a| matches!(a, Action::Crash(_) | Action::Join(_)));
-                !ended || state.agrees() || state.is_stuck_for_good()
+                !model.within_boundary(state)
+                    || !model.is_over(state)
+                    || state.agrees()
+                    || state.is_stuck_for_good()
+                    || model.settles(state.clone())
             }),
         ]
     }
 }
 
 impl View {
+    /// Nothing is under way, nobody has anything to do, and no timer runs.
+    fn is_over(&self, state: &State) -> bool {
+        let mut actions = Vec::new();
+        self.actions(state, &mut actions);
+        actions.iter().all(|a| matches!(a, Action::Crash(_) | Action::Join(_)))
+    }
+
+    /// All come to be in one view when they ask each other how they are, as they do all the time (RV-11). One order of events is looked
+    /// at: that they ask at any time, each for itself, would be more than can be.
+    fn settles(&self, mut state: State) -> bool {
+        (0..ROUNDS).any(|_| {
+            for host in state.places.keys().copied().collect::<Vec<_>>() {
+                let member = &state.places[&host].member;
+                let Some(view) = member.view() else { continue };
+                let (tree, gone) = (view.tree(), member.gone().collect::<BTreeSet<_>>());
+                let mut near = tree.children_without(member.me(), &|t| gone.contains(&t));
+                near.extend(tree.parent_without(member.me(), &|t| gone.contains(&t)));
+                state.act(host, Some(Input::Lost { tasks: &near, certain: false }));
+            }
+            for _ in 0..ROUND {
+                let mut actions = Vec::new();
+                self.actions(&state, &mut actions);
+                let next = actions.into_iter().find(|a| !matches!(a, Action::Crash(_) | Action::Join(_)));
+                let Some(after) = next.and_then(|action| self.next_state(&state, action)) else { break };
+                state = after;
+            }
+            state.agrees()
+        })
+    }
+
     fn join(&self, state: &mut State, host: u8) {
         state.joins -= 1;
         let again = state.dead.remove(&host);
@@ -434,6 +466,37 @@ mod tests {
     fn state() -> State {
         let bounds = Bounds { nodes: 3, crashes: 0, joins: 0, silences: 0, arity: 2 };
         View::new(bounds).expect("good bounds").init_states().remove(0)
+    }
+
+    /// The letter that told it so was lost with the root that sent it; the others have forgotten it.
+    #[test]
+    fn one_who_was_taken_for_dead_and_never_told_so_hears_it_when_it_asks() {
+        use Action::{Crash, Deliver, Expire, Join, Verdict};
+        let bounds = Bounds { nodes: 5, crashes: 2, joins: 1, silences: 0, arity: 2 };
+        let model = View::new(bounds).expect("good bounds");
+        let mut state = model.init_states().remove(0);
+        let mut play = |actions: &[Action]| {
+            for &action in actions {
+                state = model.next_state(&state, action).expect("it can happen");
+            }
+        };
+        let let_in = [(5, 0), (0, 1), (0, 2), (1, 3), (1, 4), (2, 0), (3, 1), (4, 1), (1, 0), (0, 1), (1, 3), (1, 4)];
+        play(&[Join(5)]);
+        play(&let_in.map(|(from, to)| Deliver(from, to)));
+        play(&[Crash(0), Verdict(1, 0)]);
+        play(&[(1, 2), (1, 3), (1, 4), (2, 5), (3, 1), (4, 1)].map(|(from, to)| Deliver(from, to)));
+        play(&[2, 3, 4, 5].map(|host| Verdict(host, 0)));
+        play(&[Expire(2), Deliver(2, 1), Deliver(1, 2), Deliver(2, 5), Expire(5)]);
+        play(&[(5, 1), (1, 5), (5, 2), (2, 5)].map(|(from, to)| Deliver(from, to)));
+        let without_5 = [(2, 1), (1, 2), (1, 3), (1, 4), (2, 1), (1, 2), (2, 1), (3, 1), (4, 1), (1, 2)];
+        play(&[Expire(2)]);
+        play(&without_5.map(|(from, to)| Deliver(from, to)));
+        play(&[Crash(1), Verdict(2, 1)]);
+        let without_1 = [(2, 3), (2, 4), (3, 2), (4, 2), (2, 3), (2, 4), (3, 2), (4, 2), (2, 3), (2, 4)];
+        play(&without_1.map(|(from, to)| Deliver(from, to)));
+        play(&[3, 4, 5].map(|host| Verdict(host, 1)));
+        assert!(model.is_over(&state) && !state.agrees() && !state.is_stuck_for_good(), "{state}");
+        assert!(model.settles(state));
     }
 
     #[test]
