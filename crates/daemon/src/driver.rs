@@ -288,6 +288,7 @@ impl<P: Platform, M: Resident> Driver<P, M> {
         let Self { platform, node, wire, outbox, decided, wires } = self;
         let mut desk = Desk::<M> { packets: &mut outbox.packets, decided };
         let (mut now, mut count) = (platform.now(), 0);
+        let is_late = node.deadline() <= now;
         for _ in 0..BATCHES {
             let came = platform.receive(&mut |from, bytes| {
                 if wire.is_idle() {
@@ -297,10 +298,12 @@ impl<P: Platform, M: Resident> Driver<P, M> {
                     node.handle(now, Input::Arrived { from, bytes, attached }, &mut desk);
                 });
             })?;
-            if came == 0 {
+            count += came;
+            // A lone packet is answered before anybody looks for a second one.
+            let is_answered = came == 1 && !is_late && (!desk.packets.is_empty() || node.deadline() <= now);
+            if came == 0 || is_answered {
                 break;
             }
-            count += came;
             now = platform.now();
         }
         while let Some((addr, code)) = platform.trouble() {

@@ -21,7 +21,7 @@ use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, ppoll};
 use nix::sys::time::TimeSpec;
 use phalanx_core::{Addr, Buf, Code, Duration, Group, Instant, Ring};
-use socket::{RUN_BYTES, RUN_DATAGRAMS, Received, Wire};
+use socket::{Patience, RUN_BYTES, RUN_DATAGRAMS, Received, Wire};
 use std::collections::HashMap;
 use std::io::IoSlice;
 use std::net::{SocketAddr, UdpSocket};
@@ -47,8 +47,6 @@ const EARLY: Duration = Duration::from_micros(150);
 /// Waits in a row that a packet ended before the alarm's thread is woken for an earlier deadline: a lone exchange is over before the
 /// thread has run, and costs the processor two switches.
 const BUSY_WAITS: u32 = 8;
-/// The longest blocking receive: how late a call is when a packet filter drops the datagram that carries it.
-const LONGEST_BLOCK: Duration = Duration::from_millis(250);
 /// Asynchronous errors that one call clears away before it gives up: each call reports one of them.
 const ERRORS_PER_CALL: usize = 8;
 
@@ -127,6 +125,10 @@ pub struct Udp {
     busy: bool,
     /// The last receive brought something, and nobody has waited since: who receives again wants all that is there.
     again: bool,
+    /// Packets came or went since a wait came to its end without any.
+    lively: bool,
+    /// A wait has just found that nothing is there.
+    is_drained: bool,
     looks: u32,
     /// Waits in a row in a poll, because the alarm would have had to be woken, that a packet ended.
     polled: u32,
@@ -160,6 +162,8 @@ impl Udp {
             choked: false,
             busy: false,
             again: false,
+            lively: false,
+            is_drained: false,
             looks: 0,
             polled: 0,
             group_looks: 0,
@@ -252,6 +256,9 @@ impl Platform for Udp {
     }
 
     fn receive(&mut self, each: &mut impl FnMut(Addr, &mut [u8])) -> Result<usize, Code> {
+        if std::mem::take(&mut self.is_drained) {
+            return Ok(0);
+        }
         let mut count = 0;
         let all = self.busy || self.again;
         if let Some(received) = self.waiting.take() {
@@ -291,6 +298,7 @@ impl Platform for Udp {
     fn wait(&mut self, until: Instant) -> Woke {
         self.again = false;
         loop {
+            self.is_drained = false;
             if self.waiting.is_some() {
                 return Woke::Ready;
             }
@@ -298,8 +306,13 @@ impl Platform for Udp {
                 return Woke::Called;
             }
             let now = self.clock.now();
-            let blocks = until.since(now) >= NEAR && self.groups.wire.is_none() && !self.choked;
-            let woke = if blocks { self.wait_blocked(now, until) } else { self.wait_precisely(now, until) };
+            let (left, blocks) = (until.since(now), self.groups.wire.is_none() && !self.choked);
+            let patience = self.wire.patience_for(left).filter(|p| *p == Patience::Long || self.lively);
+            let woke = match patience {
+                Some(patience) if blocks => self.wait_for_a_packet(patience),
+                None if blocks && left >= NEAR => self.wait_blocked(now, until),
+                _ => self.wait_precisely(now, until),
+            };
             if let Some(woke) = woke {
                 return woke;
             }
@@ -493,6 +506,7 @@ impl Udp {
     #[inline]
     fn adapt(&mut self, count: usize) {
         (self.busy, self.again) = (count > 1, count > 0);
+        self.lively |= count > 0;
         if self.busy && !self.wire.coalesces() {
             self.wire.coalesce();
         }
@@ -533,7 +547,7 @@ impl Udp {
         {
             self.alarm = Alarm::start(self.clock, Arc::clone(bell)).ok();
         }
-        let at = (until - EARLY).min(now + LONGEST_BLOCK);
+        let at = until - EARLY;
         let is_worth_it = |alarm: &&Alarm| alarm.looks_by(at) || self.polled >= BUSY_WAITS;
         let Some(alarm) = self.alarm.as_ref().filter(is_worth_it) else {
             // Also without a bell, or when there are no more threads to be had: polling costs a little more and does the same.
@@ -543,17 +557,28 @@ impl Udp {
         };
         self.polled = 0;
         alarm.set(at);
-        let outcome = self.wire.receive_blocking();
-        alarm.clear();
-        match outcome {
+        // Another patience costs a call, and the alarm rings in any case.
+        let woke = self.wait_for_a_packet(if self.lively { self.wire.patience() } else { Patience::Long });
+        if let Some(alarm) = &self.alarm {
+            alarm.clear();
+        }
+        woke
+    }
+
+    /// Waits inside a receive; `None` when a call ended it, or nothing came.
+    fn wait_for_a_packet(&mut self, patience: Patience) -> Option<Woke> {
+        match self.wire.receive_blocking(patience) {
             Ok(received) if self.is_bell(received.from) => None,
             Ok(received) => {
                 self.waiting = Some(received);
                 Some(Woke::Ready)
             }
             Err(Errno::EINTR) => Some(Woke::Called),
-            // Nobody rang for long: we look at the clock.
-            Err(Errno::EAGAIN) => None,
+            // We look at the clock.
+            Err(Errno::EAGAIN) => {
+                self.lively = false;
+                None
+            }
             Err(_) => {
                 self.late_errors();
                 Some(Woke::Ready)
@@ -579,7 +604,10 @@ impl Udp {
         }
         match ready {
             Err(_) => Some(Woke::Called),
-            Ok(0) => (self.clock.now() >= until).then_some(Woke::Deadline),
+            Ok(0) => {
+                self.is_drained = true;
+                (self.clock.now() >= until).then_some(Woke::Deadline)
+            }
             // Only taking it shows whether it is a packet, or a ring that came too late to matter.
             Ok(_) if main == PollFlags::POLLIN => match self.wire.receive() {
                 Ok(received) if self.is_bell(received.from) => None,

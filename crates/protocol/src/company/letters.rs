@@ -1,5 +1,6 @@
 //! Who gets which letter: those of the host's own tasks at once, all others over the link.
 
+use super::watch::Moved;
 use super::{Company, LETTERS, Out, Output, Place, Seat};
 use crate::link::{self, states};
 use crate::view::{self, Member};
@@ -66,7 +67,7 @@ pub(super) struct MemberOut<'n, S> {
     letters: &'n mut VecDeque<Letter>,
     out: &'n mut S,
     /// It has a new view, or is in none any more.
-    pub(super) moved: bool,
+    pub(super) moved: Moved,
     /// Its part is over.
     pub(super) ended: bool,
     /// It wants its task to pause.
@@ -75,7 +76,7 @@ pub(super) struct MemberOut<'n, S> {
 
 impl<'n, S> MemberOut<'n, S> {
     pub(super) fn new(seat: Seat, letters: &'n mut VecDeque<Letter>, out: &'n mut S) -> Self {
-        Self { seat, letters, out, moved: false, ended: false, pauses: false }
+        Self { seat, letters, out, moved: Moved::default(), ended: false, pauses: false }
     }
 }
 
@@ -85,10 +86,10 @@ impl<'o, S: Out> Sink<view::Output<'o>> for MemberOut<'_, S> {
             view::Output::Send { to, bytes } => {
                 return self.letters.push_back(Letter { to: *to, bytes: bytes.to_vec() });
             }
-            view::Output::Installed { .. } => self.moved = true,
+            view::Output::Installed { view, change } => self.moved.on_view(view, *change),
             view::Output::Pause { .. } => self.pauses = true,
             view::Output::Excluded { .. } | view::Output::Aborted | view::Output::Refused(_) | view::Output::Left => {
-                (self.moved, self.ended) = (true, true);
+                (self.moved, self.ended) = (Moved::all(), true);
             }
             _ => {}
         }
@@ -108,14 +109,14 @@ impl Company {
         let Some(place) = self.members.get_mut(&seat) else { return };
         let mut sink = MemberOut::new(seat, &mut self.letters, out);
         act(&mut place.member, &mut sink);
-        let (moved, ended, pauses) = (sink.moved, sink.ended, sink.pauses);
+        let (ended, pauses) = (sink.ended, sink.pauses);
+        self.moved.and(std::mem::take(&mut sink.moved));
         if ended && place.is_empty {
             self.members.remove(&seat);
             self.follow(now, seat, out);
         } else if pauses && place.is_empty {
             self.tell_one(now, seat, view::Input::Paused, out);
         }
-        self.moved |= moved;
     }
 
     /// Whoever waited for this one to be gone knocks.
@@ -132,12 +133,14 @@ impl Company {
     /// Until nobody here has anything to say.
     pub(super) fn run(&mut self, now: Instant, out: &mut impl Out) {
         loop {
-            for heard in std::mem::take(&mut self.heard) {
-                self.on_heard(now, heard, out);
+            let mut heard = std::mem::take(&mut self.heard);
+            heard.drain(..).for_each(|heard| self.on_heard(now, heard, out));
+            if self.heard.is_empty() {
+                self.heard = heard;
             }
             let Some(letter) = self.letters.pop_front() else {
-                if std::mem::take(&mut self.moved) {
-                    self.on_view(now, out);
+                if let Some(moved) = self.moved.take() {
+                    self.on_view(now, moved, out);
                 } else if self.heard.is_empty() {
                     return;
                 }

@@ -108,7 +108,7 @@ pub struct Company {
     /// The link had no room for the letter sent last.
     is_full: bool,
     /// Somebody here has another view since wires were last looked at.
-    moved: bool,
+    moved: watch::Moved,
 }
 
 /// A member, and what its host remembers of its task.
@@ -146,7 +146,7 @@ impl Company {
             watch: watch::Watch::default(),
             strays: 0,
             is_full: false,
-            moved: false,
+            moved: watch::Moved::default(),
         }
     }
 
@@ -166,7 +166,7 @@ impl Company {
         let installed = view.clone();
         self.place(seat, Member::new(self.config, self.start(seat), task, view, now));
         out.push(Output::Said { seat, what: view::Output::Installed { view: &installed, change: None } });
-        self.moved = true;
+        self.moved = watch::Moved::all();
         self.run(now, out);
         seat
     }

@@ -1,7 +1,7 @@
 //! Tripwires between hosts of neighbours in the tree, and hosts that are gone.
 
 use super::{Company, Out, Output};
-use crate::view::{self, Member, Task};
+use crate::view::{self, Change, Member, Task, View};
 use phalanx_core::{Addr, Instant, NodeId};
 use std::collections::BTreeSet;
 
@@ -18,6 +18,49 @@ pub(super) struct Watch {
     pub(super) dead: BTreeSet<Addr>,
     /// Hosts that any view here has had tasks on.
     known: BTreeSet<Addr>,
+}
+
+/// So many hosts that tasks have left are looked for in the views one by one; more are found by looking at all.
+const FEW: usize = 16;
+
+/// Members here that have another view since wires were last looked at.
+#[derive(Clone, PartialEq, Eq, Default, Debug)]
+pub(super) struct Moved {
+    any: bool,
+    /// Anybody may have gone or come. Otherwise only those below.
+    all: bool,
+    gone: Vec<Addr>,
+    come: Vec<Addr>,
+}
+
+impl Moved {
+    pub(super) fn all() -> Self {
+        Self { any: true, all: true, ..Self::default() }
+    }
+
+    pub(super) fn on_view(&mut self, view: &View, change: Option<&Change>) {
+        // Whose number was given to another one at once is not in the view any more.
+        match change.filter(|c| !c.joined.iter().any(|j| c.failed.contains(&j.task))) {
+            None => *self = Self::all(),
+            Some(change) => {
+                self.any = true;
+                self.gone.extend(change.failed.iter().filter_map(|&t| view.person(t)).map(|p| p.host));
+                self.come.extend(change.joined.iter().map(|j| j.person.host));
+            }
+        }
+    }
+
+    /// And these.
+    pub(super) fn and(&mut self, more: Self) {
+        self.any |= more.any;
+        self.all |= more.all;
+        self.gone.extend(more.gone);
+        self.come.extend(more.come);
+    }
+
+    pub(super) fn take(&mut self) -> Option<Self> {
+        self.any.then(|| std::mem::take(self))
+    }
 }
 
 /// The tasks of a member's view that are on a host.
@@ -70,8 +113,8 @@ impl Company {
     }
 
     /// Somebody here has another view: other neighbours, other hosts. A verdict names tasks of a view, so it is said again.
-    pub(super) fn on_view(&mut self, now: Instant, out: &mut impl Out) {
-        let (mut near, mut dialled, mut known) = (BTreeSet::new(), BTreeSet::new(), BTreeSet::new());
+    pub(super) fn on_view(&mut self, now: Instant, moved: Moved, out: &mut impl Out) {
+        let (mut near, mut dialled) = (BTreeSet::new(), BTreeSet::new());
         for place in self.members.values() {
             let Some(view) = place.member.view() else { continue };
             let host = |t: Task| view.person(t).map(|p| p.host).filter(|&h| h != self.host);
@@ -79,20 +122,36 @@ impl Company {
             let parent = view.tree().parent(me).and_then(host);
             dialled.extend(parent);
             near.extend(view.tree().children(me).into_iter().filter_map(host).chain(parent));
-            known.extend(view.tree().tasks().filter_map(host));
         }
-        let watch = &mut self.watch;
-        watch.near.difference(&near).for_each(|&to| out.push(Output::Unwire { to }));
-        dialled.difference(&watch.dialled).for_each(|&to| out.push(Output::Wire { to }));
-        let gone: Vec<_> = watch.known.difference(&known).copied().collect();
-        watch.dead.retain(|a| known.contains(a));
-        watch.tripped.retain(|a| known.contains(a));
-        (watch.near, watch.dialled, watch.known) = (near, dialled, known);
-        for addr in gone {
+        self.watch.near.difference(&near).for_each(|&to| out.push(Output::Unwire { to }));
+        dialled.difference(&self.watch.dialled).for_each(|&to| out.push(Output::Wire { to }));
+        (self.watch.near, self.watch.dialled) = (near, dialled);
+        // Where somebody has come the verdict was of who was there before.
+        moved.come.iter().for_each(|&addr| self.on_alive(addr));
+        for addr in self.left(moved) {
             self.parting.part_with(&mut self.link, now, addr);
         }
+        let Watch { dead, tripped, known, .. } = &mut self.watch;
+        dead.retain(|a| known.contains(a));
+        tripped.retain(|a| known.contains(a));
         for addr in self.watch.dead.clone() {
             self.lose(now, addr, true, out);
         }
+    }
+
+    /// Hosts that no view here has tasks on any more.
+    fn left(&mut self, moved: Moved) -> Vec<Addr> {
+        let Moved { all, gone, come, .. } = moved;
+        let views = self.members.values().filter_map(|p| p.member.view());
+        if all || gone.len() > FEW {
+            let people = views.flat_map(|v| v.tree().tasks().filter_map(|t| v.person(t)));
+            let known = people.map(|p| p.host).filter(|&h| h != self.host).collect();
+            let before = std::mem::replace(&mut self.watch.known, known);
+            return before.difference(&self.watch.known).copied().collect();
+        }
+        let is_there = |a: Addr| self.members.values().any(|p| !tasks_at(&p.member, a).is_empty());
+        let left: Vec<_> = gone.into_iter().filter(|&a| !is_there(a)).collect();
+        self.watch.known.extend(come.into_iter().filter(|&a| a != self.host));
+        left.into_iter().filter(|a| self.watch.known.remove(a)).collect()
     }
 }

@@ -11,11 +11,14 @@ use nix::sys::socket::{
     AddressFamily, ControlMessage, ControlMessageOwned, MsgFlags, MultiHeaders, SockaddrIn, SockaddrIn6, SockaddrLike,
     SockaddrStorage, recvmsg, sendmmsg, sendto, setsockopt, sockopt,
 };
+use nix::time::{ClockId, clock_getres};
+use phalanx_core::Duration;
 use socket2::{Domain, Protocol, SockRef, Socket, Type};
 use std::cell::RefCell;
 use std::io::{IoSlice, IoSliceMut};
 use std::net::{SocketAddr, UdpSocket};
 use std::os::fd::AsRawFd;
+use std::sync::OnceLock;
 
 /// Kernel buffers, each way: 10,000 small datagrams that wait while we are descheduled.
 const KERNEL_BUFFER: usize = 4 << 20;
@@ -60,6 +63,17 @@ pub(super) struct Wire {
     /// Receives in a row that nobody waited for; a host that spins gets a socket that never blocks.
     spins: u32,
     never_blocks: bool,
+    patience: Patience,
+    tick: Duration,
+}
+
+/// The kernel's tick: what its coarse clock goes by.
+fn tick() -> Duration {
+    static TICK: OnceLock<Duration> = OnceLock::new();
+    *TICK.get_or_init(|| {
+        let tick = clock_getres(ClockId::CLOCK_MONOTONIC_COARSE);
+        tick.map_or(LONG, |t| std::time::Duration::from(t).into()).max(Duration::from_millis(1))
+    })
 }
 
 /// So many, and we take it for spinning: a plain `recv_from` is then 0.1 µs cheaper than `recvmsg` with its flag.
@@ -76,8 +90,17 @@ enum Coalescing {
     On,
 }
 
-/// The longest blocking receive.
-const BLOCK_MAX: std::time::Duration = std::time::Duration::from_secs(1);
+/// How long a receive may block. The kernel counts that in its ticks: cheaply, and not precisely.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Patience {
+    /// A tick, while packets come and go: the next one is most likely here before.
+    Tick,
+    /// So long that a call is late when the datagram that carries it is lost: bells ring through the socket's own address, which may vanish
+    /// with its interface.
+    Long,
+}
+
+const LONG: Duration = Duration::from_millis(250);
 
 impl Wire {
     /// Binds `at`; `shared` lets several sockets of a host bind the same port, as multicast needs.
@@ -96,8 +119,7 @@ impl Wire {
         } else {
             setsockopt(&socket, sockopt::Ipv6RecvErr, &true)?;
         }
-        // Bells ring through the socket's own address, which may vanish with its interface: a blocked receiver must still wake.
-        socket.set_read_timeout(Some(BLOCK_MAX))?;
+        socket.set_read_timeout(Some(LONG.into()))?;
         let buffer = vec![0; RECEIVE_BUFFER].into_boxed_slice();
         Ok(Self {
             socket,
@@ -107,7 +129,21 @@ impl Wire {
             coalescing: Coalescing::Off,
             spins: 0,
             never_blocks: false,
+            patience: Patience::Long,
+            tick: tick(),
         })
+    }
+
+    /// What it had last.
+    pub(super) fn patience(&self) -> Patience {
+        self.patience
+    }
+
+    /// The most patience that ends before a deadline so far away.
+    pub(super) fn patience_for(&self, left: Duration) -> Option<Patience> {
+        // A tick has begun already, and another one ends it.
+        let ends_by = |patience: Duration| patience + self.tick + self.tick <= left;
+        if ends_by(LONG) { Some(Patience::Long) } else { ends_by(Duration::ZERO).then_some(Patience::Tick) }
     }
 
     /// Sends one datagram, without blocking.
@@ -161,10 +197,15 @@ impl Wire {
         self.receive_with(MsgFlags::MSG_DONTWAIT)
     }
 
-    /// Blocks until something is received, or for [`BLOCK_MAX`] (`EAGAIN`).
+    /// Blocks until something is received, or until its patience ends (`EAGAIN`).
     #[inline]
-    pub(super) fn receive_blocking(&mut self) -> Result<Received, Errno> {
+    pub(super) fn receive_blocking(&mut self, patience: Patience) -> Result<Received, Errno> {
         self.spins = 0;
+        if self.patience != patience {
+            let most = if patience == Patience::Tick { self.tick } else { LONG };
+            self.socket.set_read_timeout(Some(most.into())).map_err(errno)?;
+            self.patience = patience;
+        }
         if self.never_blocks {
             self.socket.set_nonblocking(false).map_err(errno)?;
             self.never_blocks = false;
@@ -279,7 +320,7 @@ mod tests {
     fn a_run_arrives_cut_while_nothing_is_joined() {
         let (sender, mut receiver) = (wire(), wire());
         for part in run_to(&sender, &receiver) {
-            let got = receiver.receive_blocking().unwrap();
+            let got = receiver.receive_blocking(Patience::Long).unwrap();
             assert_eq!((got.len, receiver.bytes(got).to_vec()), (part.len(), part));
         }
     }
