@@ -2,6 +2,7 @@
 //! membership engines share, and `directory` finds services through any of them.
 
 pub mod baselines;
+pub mod cast;
 pub mod company;
 pub mod directory;
 pub mod link;

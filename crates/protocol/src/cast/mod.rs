@@ -1,0 +1,18 @@
+//! Cast: messages that reach everybody around damage, while it is not repaired yet.
+//!
+//! ST, 001. Nodes of a job or of the cluster sit in a k-ary tree whose levels are closed to rings. A broadcast goes down the tree; a
+//! branch whose top is dead is reached by a multicast that walks around it, along whatever neighbour links live.
+//!
+//! | file | idea |
+//! |---|---|
+//! | [`tree`] | the k-ary sibling tree: neighbours, computed by everybody alone |
+//! | [`route`] | which neighbour is nearest: four rules behind one interface |
+//! | [`walk`] | one multicast on its way: its transit list, its way back |
+//! | [`spread`] | whom a node sends a broadcast: children, and who is below dead ones |
+
+pub mod route;
+pub mod spread;
+pub mod tree;
+pub mod walk;
+
+pub use tree::{Id, Tree, TreeError};

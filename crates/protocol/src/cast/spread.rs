@@ -1,0 +1,43 @@
+//! Whom a node sends a broadcast: its children, and whoever is next below dead ones.
+//!
+//! ST-4, 001 §3.1. The children of a dead child get the broadcast inside a multicast, which visits them in turn: they are neighbours in
+//! their ring. When one of them is dead, too, whoever finds that out puts its children in its place. So each living node has exactly one
+//! that sends to it: its nearest living ancestor.
+
+use super::tree::{Id, Tree};
+
+/// One message that a node sends on.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Message {
+    /// The broadcast as it is, to a child.
+    Down(Id),
+    /// The broadcast in a multicast around a dead child, to these.
+    Around(Vec<Id>),
+}
+
+/// What a node sends on. Ways around the dead are longest, so they leave first.
+#[must_use]
+pub fn messages(tree: &Tree, at: Id, lives: impl Fn(Id) -> bool) -> Vec<Message> {
+    let (living, dead): (Vec<_>, Vec<_>) = tree.children(at).partition(|&c| lives(c));
+    let around = dead.into_iter().map(|d| below(tree, d)).filter(|b| !b.is_empty()).map(Message::Around);
+    around.chain(living.into_iter().map(Message::Down)).collect()
+}
+
+/// Who stands in for a dead node: its children.
+#[must_use]
+pub fn below(tree: &Tree, dead: Id) -> Vec<Id> {
+    tree.children(dead).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn st_4_children_of_a_dead_child_are_sent_to_around_it() {
+        let tree = Tree::new(2, 15).unwrap();
+        let sent = messages(&tree, Id(0), |n| n != Id(1));
+        assert_eq!(sent, [Message::Around(vec![Id(3), Id(4)]), Message::Down(Id(2))]);
+        assert_eq!(messages(&tree, Id(3), |n| n != Id(7)), [Message::Down(Id(8))], "nobody is below a dead leaf");
+    }
+}
