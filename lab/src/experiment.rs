@@ -4,7 +4,7 @@ use crate::error::Error;
 use crate::noise;
 use crate::plot::Picture;
 use crate::report::{Check, Report, Row};
-use crate::{link, peers, sim_speed, soak, timer, view, zone};
+use crate::{cast, link, peers, sim_speed, soak, timer, view, zone};
 use std::io::{IsTerminal, Write};
 
 /// Long enough for the trials of most experiments.
@@ -60,6 +60,9 @@ pub(crate) const ALL: &[&dyn Experiment] = &[
     &view::stabilization::ViewStabilization,
     &view::multifail::ViewMultifail,
     &view::crash::ViewCrash,
+    &cast::unicast::CastUnicast,
+    &cast::broadcast::CastBroadcast,
+    &cast::sixteen::Cast16k,
     &peers::Peers,
     &soak::Soak,
 ];

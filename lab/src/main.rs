@@ -3,6 +3,7 @@
 //! Started by `phalanx lab`. Data goes to stdout, messages and progress to stderr. Exit codes: 0 good, 1 an error or a
 //! check that does not hold, 64 usage.
 
+mod cast;
 mod child;
 mod cores;
 mod error;

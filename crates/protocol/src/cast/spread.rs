@@ -4,6 +4,7 @@
 //! their ring. When one of them is dead, too, whoever finds that out puts its children in its place. So each living node has exactly one
 //! that sends to it: its nearest living ancestor.
 
+use super::route::variant;
 use super::tree::{Id, Tree};
 
 /// One message that a node sends on.
@@ -27,6 +28,17 @@ pub fn messages(tree: &Tree, at: Id, lives: impl Fn(Id) -> bool) -> Vec<Message>
 #[must_use]
 pub fn below(tree: &Tree, dead: Id) -> Vec<Id> {
     tree.children(dead).collect()
+}
+
+/// Neighbours in a ring as they are best visited from a node, the first one last: from the end that is nearer.
+#[must_use]
+pub fn in_turn(tree: &Tree, at: Id, mut to: Vec<Id>) -> Vec<Id> {
+    if let [first, .., last] = to[..]
+        && variant(tree, at, first) <= variant(tree, at, last)
+    {
+        to.reverse();
+    }
+    to
 }
 
 #[cfg(test)]
