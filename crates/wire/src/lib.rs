@@ -2,7 +2,7 @@
 //!
 //! A view is made by `parse`, which checks every length once; its accessors cannot fail. Encoders append to, or
 //! write into, the caller's buffer. Nothing here allocates, but what
-//! [`view`] reads. All numbers are little-endian.
+//! [`view`] and [`cast`] read. All numbers are little-endian.
 //!
 //! Versions: the first byte of a packet carries the version of its *layout*; a higher one is not understood and
 //! dropped. Within a version the format grows by appending: a body may be longer than its reader knows, and what
@@ -21,6 +21,7 @@
 //! | [`service`] | a service, as an attribute tells of it |
 //! | [`rumour`] | what people tell a whole zone, questions and replies, the cluster's keys |
 //! | [`view`] | what the tasks of a job say to each other |
+//! | [`cast`] | broadcasts and multicasts on their way through the sibling tree |
 //! | [`tripwire`] | what two nodes say over a tripwire |
 //! | [`tomorrow`] | what later builds may say, for tests of upgrades |
 //! | [`baseline`] | the baselines' heartbeats, introductions and gossip |
@@ -29,6 +30,8 @@ mod addr;
 pub mod attribute;
 pub mod baseline;
 mod bytes;
+pub mod cast;
+mod codec;
 pub mod hello;
 pub mod layer;
 pub mod member;

@@ -104,7 +104,7 @@ impl<F: Fn(Id) -> bool> Network<'_, F> {
 
     fn go_on(&mut self, step: u32, at: Id, mut around: Around, mut transit: Transit) {
         while let Some(&to) = around.to.last() {
-            let is_near = self.tree.neighbours(at).any(|n| n == to);
+            let is_near = self.tree.are_linked(at, to);
             let hop = if (is_near && !(self.lives)(to)) || transit.dead().contains(&to) {
                 Hop::Nowhere
             } else {

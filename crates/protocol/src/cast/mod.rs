@@ -9,10 +9,18 @@
 //! | [`route`] | which neighbour is nearest: four rules behind one interface |
 //! | [`walk`] | one multicast on its way: its transit list, its way back |
 //! | [`spread`] | whom a node sends a broadcast: children, and who is below dead ones |
+//! | `window` | messages of a source, once and in order |
+//! | `machine` | a node: all of that, and what to send again when somebody dies meanwhile |
 
+mod machine;
 pub mod route;
 pub mod spread;
 pub mod tree;
 pub mod walk;
+mod window;
 
+#[cfg(test)]
+mod tests;
+
+pub use machine::{CastError, Caster, Config, Counters, Input, Out, Output};
 pub use tree::{Id, Tree, TreeError};

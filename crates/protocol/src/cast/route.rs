@@ -83,7 +83,7 @@ pub struct Met<'m> {
     pub seen: &'m [Id],
 }
 
-/// Chooses the next hop of messages.
+/// Chooses the next hop of messages. Two that go by the same rule over the same links are equal: the rest is scratch.
 #[derive(Clone, Debug)]
 pub struct Router<L = Even> {
     rule: Rule,
@@ -95,6 +95,14 @@ pub struct Router<L = Even> {
     /// For `Detour`: nodes to get around, with their levels.
     blocks: Vec<(Id, u32)>,
 }
+
+impl<L: PartialEq> PartialEq for Router<L> {
+    fn eq(&self, other: &Self) -> bool {
+        (self.rule, &self.links) == (other.rule, &other.links)
+    }
+}
+
+impl<L: Eq> Eq for Router<L> {}
 
 impl Router {
     /// A router by this rule, where all links cost the same.

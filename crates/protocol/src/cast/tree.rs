@@ -5,21 +5,12 @@
 //! parent, left, right, children. The last level may be incomplete; its ring closes over those who are there. A level of one node has
 //! no ring, and in a level of two left and right are the same.
 
+pub use phalanx_wire::cast::Id;
 use std::ops::Range;
 use thiserror::Error;
 
 /// The most nodes of a tree.
 pub const NODES_MAX: u32 = 1 << 24;
-
-/// The logical number of a node.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub struct Id(pub u32);
-
-impl std::fmt::Display for Id {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        self.0.fmt(f)
-    }
-}
 
 /// Why there can be no such tree.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Error)]
@@ -142,6 +133,12 @@ impl Tree {
         let (left, right) = (self.left(id), self.right(id));
         let ring = left.into_iter().chain(right.filter(|&r| Some(r) != left));
         self.parent(id).into_iter().chain(ring).chain(self.children(id))
+    }
+
+    /// Whether two nodes are neighbours.
+    #[must_use]
+    pub fn are_linked(&self, one: Id, other: Id) -> bool {
+        self.neighbours(one).any(|n| n == other)
     }
 
     /// Who is above it on a level that is not below its own; itself on its own.

@@ -16,7 +16,7 @@ pub enum Hop {
     On(Id),
     /// Back, to where it came from.
     Back(Id),
-    /// Nowhere: all that can be reached has been tried.
+    /// Nowhere: all that can be reached has been tried, or all around the destination are dead.
     Nowhere,
 }
 
@@ -42,6 +42,12 @@ impl Transit {
     #[must_use]
     pub fn of(path: Vec<Id>, seen: Vec<Id>, dead: Vec<Id>) -> Self {
         Self { path, seen, dead }
+    }
+
+    /// The way to where it is, where it has been, the dead it has met.
+    #[must_use]
+    pub fn into_parts(self) -> (Vec<Id>, Vec<Id>, Vec<Id>) {
+        (self.path, self.seen, self.dead)
     }
 
     /// The way to where it is.
@@ -87,6 +93,11 @@ impl Transit {
             }
         }
         let Self { seen, dead, .. } = &*self;
+        // Nobody who lives is linked with it: no need to search all of the tree for it.
+        if at != to && tree.neighbours(to).all(|n| dead.contains(&n) || n != at && tree.are_linked(at, n) && !lives(n))
+        {
+            return Hop::Nowhere;
+        }
         let next = router.next(tree, at, to, Met { dead, seen }, |n| lives(n) && !seen.contains(&n));
         match next {
             Some(next) => {

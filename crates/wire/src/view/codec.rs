@@ -1,18 +1,8 @@
-//! How numbers, lists and addresses are written in letters of views.
+//! How lists of tasks are written.
 
 use super::terms::Task;
 use crate::Malformed;
-use crate::addr::parse_addr;
-use phalanx_core::Addr;
-
-/// Appends a number, seven bits in a byte, the lowest first.
-pub(super) fn put_number(mut n: u64, out: &mut Vec<u8>) {
-    while n >= 0x80 {
-        out.push(n as u8 | 0x80);
-        n >>= 7;
-    }
-    out.push(n as u8);
-}
+pub(super) use crate::codec::{Reader, put_number};
 
 /// Appends a list of tasks, which are in order and different.
 pub(super) fn put_tasks(tasks: &[Task], out: &mut Vec<u8>) {
@@ -25,42 +15,7 @@ pub(super) fn put_tasks(tasks: &[Task], out: &mut Vec<u8>) {
     }
 }
 
-/// What is left to be read.
-pub(super) struct Reader<'a>(pub(super) &'a [u8]);
-
-impl<'a> Reader<'a> {
-    pub(super) fn byte(&mut self) -> Result<u8, Malformed> {
-        let (&byte, rest) = self.0.split_first().ok_or(Malformed::Truncated)?;
-        self.0 = rest;
-        Ok(byte)
-    }
-
-    pub(super) fn bytes(&mut self, length: usize) -> Result<&'a [u8], Malformed> {
-        let (bytes, rest) = self.0.split_at_checked(length).ok_or(Malformed::Truncated)?;
-        self.0 = rest;
-        Ok(bytes)
-    }
-
-    pub(super) fn number(&mut self) -> Result<u64, Malformed> {
-        let mut n = 0u64;
-        for shift in (0..64).step_by(7) {
-            let byte = self.byte()?;
-            let bits = u64::from(byte & 0x7f);
-            if bits << shift >> shift != bits {
-                return Err(Malformed::Inconsistent);
-            }
-            n |= bits << shift;
-            if byte < 0x80 {
-                return Ok(n);
-            }
-        }
-        Err(Malformed::Inconsistent)
-    }
-
-    pub(super) fn u32(&mut self) -> Result<u32, Malformed> {
-        self.number()?.try_into().map_err(|_| Malformed::Inconsistent)
-    }
-
+impl Reader<'_> {
     pub(super) fn task(&mut self) -> Result<Task, Malformed> {
         self.u32().map(Task)
     }
@@ -72,34 +27,5 @@ impl<'a> Reader<'a> {
             next = task.checked_add(1);
             Ok(Task(task))
         })
-    }
-
-    /// A list. Each item takes a byte at least, so a length over what is left is a lie.
-    pub(super) fn list<T>(
-        &mut self,
-        mut item: impl FnMut(&mut Self) -> Result<T, Malformed>,
-    ) -> Result<Vec<T>, Malformed> {
-        let length = self.number()?;
-        if length > self.0.len() as u64 {
-            return Err(Malformed::Truncated);
-        }
-        (0..length).map(|_| item(self)).collect()
-    }
-
-    pub(super) fn option<T>(
-        &mut self,
-        item: impl FnOnce(&mut Self) -> Result<T, Malformed>,
-    ) -> Result<Option<T>, Malformed> {
-        match self.byte()? {
-            0 => Ok(None),
-            1 => item(self).map(Some),
-            _ => Err(Malformed::Unknown),
-        }
-    }
-
-    pub(super) fn addr(&mut self) -> Result<Addr, Malformed> {
-        let (addr, rest) = parse_addr(self.0)?;
-        self.0 = rest;
-        Ok(addr)
     }
 }

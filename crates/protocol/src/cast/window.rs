@@ -1,0 +1,107 @@
+//! Messages of one source, delivered once and in their order though their ways overlap.
+
+use phalanx_core::{Fingerprint, Instant};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+/// Messages that wait for an earlier one; past it the earlier one is given up.
+const EARLY_MAX: usize = 1024;
+
+/// What has come of a source.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub(super) struct Window {
+    /// The next one to deliver.
+    next: u64,
+    early: BTreeMap<u64, Arc<[u8]>>,
+    /// Since when one is missing.
+    since: Instant,
+}
+
+impl Default for Window {
+    fn default() -> Self {
+        Self { next: 1, early: BTreeMap::new(), since: Instant::NEVER }
+    }
+}
+
+impl Window {
+    /// It was here before.
+    pub(super) fn has(&self, number: u64) -> bool {
+        number < self.next || self.early.contains_key(&number)
+    }
+
+    /// Takes a message that was not here before, and gives those that can be delivered now.
+    pub(super) fn take(&mut self, now: Instant, number: u64, body: &Arc<[u8]>) -> Vec<Arc<[u8]>> {
+        self.early.insert(number, Arc::clone(body));
+        let mut ready = Vec::new();
+        if self.early.len() > EARLY_MAX {
+            self.skip();
+        }
+        while let Some(body) = self.early.remove(&self.next) {
+            ready.push(body);
+            self.next += 1;
+        }
+        match self.early.is_empty() {
+            true => self.since = Instant::NEVER,
+            false if !ready.is_empty() || self.since == Instant::NEVER => self.since = now,
+            false => {}
+        }
+        ready
+    }
+
+    /// Since when one is missing.
+    pub(super) fn waits_since(&self) -> Instant {
+        self.since
+    }
+
+    /// Gives up those that are missing before the first that is there; how many.
+    pub(super) fn skip(&mut self) -> u64 {
+        let first = self.early.keys().next().copied().unwrap_or(self.next);
+        first - std::mem::replace(&mut self.next, first)
+    }
+
+    /// After a [`Window::skip`]: those that can be delivered now.
+    pub(super) fn ready(&mut self, now: Instant) -> Vec<Arc<[u8]>> {
+        let first = self.early.remove(&self.next);
+        first.map(|body| self.take(now, self.next, &body)).unwrap_or_default()
+    }
+
+    pub(super) fn fingerprint(&self, print: &mut Fingerprint) {
+        print.add(&self.next).add(&self.early);
+        print.instant(self.since);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn numbers(window: &mut Window, number: u64) -> Vec<u8> {
+        let bodies = window.take(Instant(5), number, &Arc::from([number as u8]));
+        bodies.iter().map(|b| b[0]).collect()
+    }
+
+    #[test]
+    fn st_4_once_and_in_order() {
+        let mut window = Window::default();
+        assert!(numbers(&mut window, 2).is_empty());
+        assert!(window.has(2) && !window.has(1));
+        assert_eq!(window.waits_since(), Instant(5));
+        assert_eq!(numbers(&mut window, 1), [1, 2]);
+        assert_eq!((numbers(&mut window, 3), window.waits_since()), (vec![3], Instant::NEVER));
+        assert!(window.has(1) && window.has(3));
+    }
+
+    #[test]
+    fn what_never_comes_is_given_up() {
+        let mut window = Window::default();
+        numbers(&mut window, 4);
+        numbers(&mut window, 5);
+        assert_eq!(window.skip(), 3);
+        assert_eq!(window.ready(Instant(9)).len(), 2);
+        assert!(window.has(1), "too late");
+        for number in 100..100 + EARLY_MAX as u64 {
+            assert!(numbers(&mut window, number).is_empty());
+        }
+        assert_eq!(numbers(&mut window, 5000).len(), EARLY_MAX);
+    }
+}
