@@ -170,7 +170,7 @@ fn st_4_around_any_three_dead_nodes_from_any_source() {
 /// Nodes die at any moment of several broadcasts; their sources live.
 #[test]
 fn st_4_crashes_during_a_broadcast_lose_nothing() {
-    for seed in 0..600 {
+    for seed in 0..2000 {
         let mut rng = Rng::new(seed, 1);
         let (k, n) = (2 + rng.below(3) as u32, 4 + rng.below(40) as u32);
         let rule = Rule::ALL[rng.below(4) as usize];
@@ -183,9 +183,17 @@ fn st_4_crashes_during_a_broadcast_lose_nothing() {
             for _ in 0..rng.below(60) {
                 net.step();
                 let victim = Id(rng.below(u64::from(n)) as u32);
-                if crashes > 0 && victim != source && rng.below(8) == 0 && net.nodes.contains_key(&victim) {
-                    crashes -= 1;
-                    net.crash(victim);
+                if crashes == 0 || rng.below(8) > 0 {
+                    continue;
+                }
+                // Alone, or with all above it.
+                let tree = Tree::new(k, n).unwrap();
+                let reach = if rng.below(3) == 0 { 9 } else { 1 };
+                for id in std::iter::successors(Some(victim), |&id| tree.parent(id)).take(reach) {
+                    if id != source && net.nodes.contains_key(&id) {
+                        crashes = crashes.saturating_sub(1);
+                        net.crash(id);
+                    }
                 }
             }
         }
@@ -198,16 +206,23 @@ fn st_4_crashes_during_a_broadcast_lose_nothing() {
 #[test]
 fn st_4_a_cast_whose_source_dies_is_had_by_all_or_by_nobody() {
     let mut had = [0, 0];
-    for seed in 0..600 {
+    for seed in 0..3000 {
         let mut rng = Rng::new(seed, 2);
         let (k, n) = (2 + rng.below(3) as u32, 3 + rng.below(30) as u32);
         let mut net = Net::new(k, n, Rule::ALL[rng.below(4) as usize], seed);
         let source = Id(rng.below(u64::from(n)) as u32);
         net.broadcast(source, b"last words");
-        for _ in 0..rng.below(6) {
+        for _ in 0..rng.below(6 + u64::from(n)) {
             net.step();
         }
+        // Alone, or with some others, or with all above one of them.
         net.crash(source);
+        let tree = Tree::new(k, n).unwrap();
+        for _ in 0..rng.below(4) {
+            let victim = Id(rng.below(u64::from(n)) as u32);
+            let reach = if rng.below(2) == 0 { 9 } else { 1 };
+            std::iter::successors(Some(victim), |&id| tree.parent(id)).take(reach).for_each(|id| net.crash(id));
+        }
         net.settle();
         let have = net.nodes.keys().filter(|id| net.delivered.get(id).is_some_and(|d| d.len() == 1)).count();
         assert!(
