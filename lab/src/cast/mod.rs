@@ -1,6 +1,7 @@
 //! Cast: hops and steps among dead nodes (001 §5, Fig. 2), by the functions that its machine routes with.
 
 pub(crate) mod broadcast;
+mod played;
 pub(crate) mod sixteen;
 mod steps;
 pub(crate) mod unicast;
