@@ -3,6 +3,7 @@
 //! `verify/fuzz` searches for such bytes for as long as one likes; `tests/properties.rs` tries a few thousand in
 //! ordinary test runs, so that a regression shows without a fuzzer.
 
+mod cast;
 mod fault;
 mod order;
 mod pair;
@@ -12,6 +13,7 @@ mod view;
 mod wire;
 mod world;
 
+pub use cast::cast_heard;
 pub use fault::fault_rules;
 pub use order::order_wire;
 pub use pair::{link_arrived, rcl_pair};
@@ -23,7 +25,7 @@ pub use wire::{wire_mml, wire_outer, wire_rcl};
 pub type Target = fn(&[u8]);
 
 /// All targets by name.
-pub const ALL: [(&str, Target); 9] = [
+pub const ALL: [(&str, Target); 10] = [
     ("wire_outer", wire_outer),
     ("wire_rcl", wire_rcl),
     ("wire_mml", wire_mml),
@@ -33,4 +35,5 @@ pub const ALL: [(&str, Target); 9] = [
     ("order_wire", order_wire),
     ("rumour_heard", rumour_heard),
     ("view_heard", view_heard),
+    ("cast_heard", cast_heard),
 ];

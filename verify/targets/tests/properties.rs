@@ -63,3 +63,8 @@ fn view_heard() {
 fn rumour_heard() {
     try_out("rumour_heard", 5_000, 600);
 }
+
+#[test]
+fn cast_heard() {
+    try_out("cast_heard", 20_000, 400);
+}

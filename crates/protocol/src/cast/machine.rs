@@ -167,7 +167,22 @@ enum Sent {
     Along(Id, Multicast),
 }
 
+impl Recent {
+    fn bytes(&self) -> usize {
+        self.body.len() + self.sent.iter().map(Sent::bytes).sum::<usize>()
+    }
+}
+
 impl Sent {
+    fn bytes(&self) -> usize {
+        match self {
+            Self::Down(_) => 0,
+            Self::Along(_, Multicast { to, path, seen, dead, .. }) => {
+                16 * to.len() + 4 * (path.len() + seen.len() + dead.len())
+            }
+        }
+    }
+
     fn to(&self) -> Id {
         match self {
             Self::Down(to) | Self::Along(to, _) => *to,
@@ -266,7 +281,9 @@ impl Caster {
             }
             Kind::Hello | Kind::Broadcast => Some(source),
         };
-        if all.is_some_and(|highest| !self.tree.contains(highest)) {
+        // Who is here has been here.
+        let is_lost = matches!(&kind, Kind::Multicast(header) if !header.seen.contains(&self.me));
+        if is_lost || all.is_some_and(|highest| !self.tree.contains(highest)) {
             self.counters.malformed += 1;
             return;
         }
@@ -400,18 +417,14 @@ impl Caster {
         let is_it = |r: &Recent| (r.source, r.number) == (source, number) && Arc::ptr_eq(&r.body, body);
         // What is sent on was taken just now, most likely.
         if let Some(recent) = self.recent.iter_mut().rev().take(4).find(|r| is_it(r)) {
+            self.recent_bytes += sent.as_ref().map_or(0, Sent::bytes);
             recent.sent.extend(sent);
             return;
         }
-        self.recent_bytes += body.len();
-        let until = now + self.config.kept;
-        self.recent.push_back(Recent {
-            source,
-            number,
-            body: Arc::clone(body),
-            until,
-            sent: sent.into_iter().collect(),
-        });
+        let (until, sent) = (now + self.config.kept, sent.into_iter().collect());
+        let recent = Recent { source, number, body: Arc::clone(body), until, sent };
+        self.recent_bytes += recent.bytes();
+        self.recent.push_back(recent);
         while self.recent_bytes > self.config.kept_bytes && self.recent.len() > 1 {
             self.forget();
             self.counters.forgotten += 1;
@@ -420,7 +433,7 @@ impl Caster {
 
     fn forget(&mut self) {
         if let Some(recent) = self.recent.pop_front() {
-            self.recent_bytes -= recent.body.len();
+            self.recent_bytes -= recent.bytes();
         }
     }
 
@@ -433,14 +446,13 @@ impl Caster {
         let lonely = !line.is_empty() && line.iter().all(|id| self.dead.contains(id));
         let stands_in = lonely && line.iter().any(|id| news.contains(id));
         for mut recent in std::mem::take(&mut self.recent) {
-            self.recent_bytes -= recent.body.len();
-            let (lost, sent) = recent.sent.drain(..).partition(|s| news.contains(&s.to()));
-            recent.sent = sent;
+            self.recent_bytes -= recent.bytes();
+            let lost: Vec<Sent>;
+            (lost, recent.sent) = recent.sent.drain(..).partition(|s| news.contains(&s.to()));
             let (source, number, body) = (recent.source, recent.number, Arc::clone(&recent.body));
             let cast = (source, number, &body);
-            self.recent_bytes += recent.body.len();
+            self.recent_bytes += recent.bytes();
             self.recent.push_back(recent);
-            let lost: Vec<Sent> = lost;
             self.counters.again += lost.len() as u64;
             for sent in lost {
                 match sent {

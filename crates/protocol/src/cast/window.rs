@@ -4,8 +4,9 @@ use phalanx_core::{Fingerprint, Instant};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// Messages that wait for an earlier one; past it the earlier one is given up.
+/// Messages that wait for an earlier one, and their bytes; past it the earlier one is given up.
 const EARLY_MAX: usize = 1024;
+const EARLY_BYTES: usize = 16 << 20;
 
 /// What has come of a source.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
@@ -13,30 +14,33 @@ pub(super) struct Window {
     /// The next one to deliver.
     next: u64,
     early: BTreeMap<u64, Arc<[u8]>>,
+    bytes: usize,
     /// Since when one is missing.
     since: Instant,
 }
 
 impl Default for Window {
     fn default() -> Self {
-        Self { next: 1, early: BTreeMap::new(), since: Instant::NEVER }
+        Self { next: 1, early: BTreeMap::new(), bytes: 0, since: Instant::NEVER }
     }
 }
 
 impl Window {
-    /// It was here before.
+    /// It was here before, or comes after all that can be counted.
     pub(super) fn has(&self, number: u64) -> bool {
-        number < self.next || self.early.contains_key(&number)
+        number < self.next || number == u64::MAX || self.early.contains_key(&number)
     }
 
     /// Takes a message that was not here before, and gives those that can be delivered now.
     pub(super) fn take(&mut self, now: Instant, number: u64, body: &Arc<[u8]>) -> Vec<Arc<[u8]>> {
         self.early.insert(number, Arc::clone(body));
+        self.bytes += body.len();
         let mut ready = Vec::new();
-        if self.early.len() > EARLY_MAX {
+        if self.early.len() > EARLY_MAX || self.bytes > EARLY_BYTES {
             self.skip();
         }
         while let Some(body) = self.early.remove(&self.next) {
+            self.bytes -= body.len();
             ready.push(body);
             self.next += 1;
         }
@@ -61,8 +65,9 @@ impl Window {
 
     /// After a [`Window::skip`]: those that can be delivered now.
     pub(super) fn ready(&mut self, now: Instant) -> Vec<Arc<[u8]>> {
-        let first = self.early.remove(&self.next);
-        first.map(|body| self.take(now, self.next, &body)).unwrap_or_default()
+        let Some(body) = self.early.remove(&self.next) else { return Vec::new() };
+        self.bytes -= body.len();
+        self.take(now, self.next, &body)
     }
 
     pub(super) fn fingerprint(&self, print: &mut Fingerprint) {
