@@ -25,6 +25,7 @@ work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 trap 'exit 130' INT TERM
 cd "$work"
+depth=100000
 wrong=0
 printf '%-62s %10s %6s %7s  %s\n' what states depth seconds result
 
@@ -40,11 +41,14 @@ check() {
     if ! spin -a "$@" cast.pml >out 2>&1 || ! gcc -O2 -w -DCOLLAPSE -DVECTORSZ=4096 -DMEMLIM=3000 $compile -o pan pan.c >out 2>&1; then
         result="does not compile: $(head -n 1 out)"
     else
-        ./pan -m100000 $run >out 2>&1 || true
+        ./pan -m$depth $run >out 2>&1 || true
         case $(grep '^pan:1:' out) in
         *'invalid end state'*) result=deadlock ;;
         *'non-progress cycle'*) result=livelock ;;
-        *'assertion violated'*) result='assertion violated' ;;
+        *'got[c]==set'*) result='not delivered' ;;
+        *'got[cast]>>me'*) result='delivered twice' ;;
+        *'q_full(memory'*) result='memory overflows' ;;
+        *'precondition false: height'*) result='path overflows' ;;
         '') result='errors: 0' ;;
         *) result=$(grep '^pan:1:' out) ;;
         esac
@@ -65,18 +69,21 @@ check() {
 }
 
 if [ "$what" = faults ]; then
-    check ends 'assertion violated' -DN=7 -DD=2 -DANY -DBUF=2 -DNO_RESET=1
-    check ends 'assertion violated' -DN=8 -DK=3 -DD=2 -DBUF=2 -DNO_RESET=2
-    check ends 'assertion violated' -DN=7 -DL=1 -DBUF=2 -DNO_CHECK
-    check ends 'assertion violated' -DN=7 -DD=2 -DANY -DBUF=2 -DNO_BACKTRACK
-    check cycles livelock -DN=7 -DD=2 -DBUF=2 -DNO_LIST
-    # Memory that is too small: the model must notice, not drop.
-    check ends 'assertion violated' -DN=7 -DD=1 -DL=2 -DBUF=1 -DKEEP=1
+    check ends 'not delivered' -DN=7 -DD=2 -DANY -DBUF=2 -DNO_RESET=1
+    check ends 'not delivered' -DN=8 -DK=3 -DD=2 -DBUF=2 -DNO_RESET=2
+    check ends 'delivered twice' -DN=7 -DL=1 -DBUF=2 -DNO_CHECK
+    check ends 'not delivered' -DN=7 -DD=2 -DANY -DBUF=2 -DNO_BACKTRACK
+    check cycles livelock -DN=7 -DD=2 -DBUF=2 -DNO_LIST=1
+    check ends 'path overflows' -DN=7 -DD=2 -DBUF=2 -DNO_LIST=2
+    check ends 'memory overflows' -DN=7 -DD=1 -DL=2 -DBUF=1 -DKEEP=1
     # The same trees without the faults.
     check ends 'errors: 0' -DN=7 -DD=2 -DANY -DBUF=2
     check ends 'errors: 0' -DN=8 -DK=3 -DD=2 -DBUF=2
     check ends 'errors: 0' -DN=7 -DL=1 -DBUF=2
     check cycles 'errors: 0' -DN=7 -DD=2 -DBUF=2
+    # A search that is cut short must not pass for a whole one.
+    depth=150
+    check ends incomplete -DN=7 -DD=2 -DBUF=2
 else
     check whole 'errors: 0' -DN=7 -DD=2 -DL=2 -DANY -DBUF=2
     check cycles 'errors: 0' -DN=7 -DD=2 -DL=2 -DANY -DBUF=2

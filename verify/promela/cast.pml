@@ -24,11 +24,11 @@
  * - Going back never fails: the link has carried the message the other way, and the layer below repeats until it gets through.
  *
  * The deadlock of 001 §4.2. A node sends before it reads again, so it stands still while the next one's channel is full. Seven
- * nodes, one slot, 1 dead, two links down for a moment: the root sends {3, 4} by way of 2 and 6; 2 finds its link to 5 down and
- * sends {5, …} round by 6, then the broadcast itself. Now 5 has a message for 6 in hand and 6 one for 5 (its link to 3 is down,
- * 5 is the detour), and the slot of each is full: 5 waits for 6, and 6 for 5. Tree traffic alone flows downwards and cannot close
- * such a circle; detours run along the ring and upwards and can. More slots only move the point: two broadcasts need more
- * than one. KEEP is what our nodes do, and with it one slot, or none, is enough.
+ * nodes, one slot, 1 dead. The root's link to 2 is down for a moment, so it sends a multicast to {2, 5, 6}; 2 and 5 have it, and
+ * 5 has it in hand for 6. The multicast to {3, 4}, the children of 1, came by 2 to 6; the link from there to 3 is down, so 6 has
+ * it in hand for 5. And 2 has put its broadcast into the one slot of 5 and the one slot of 6: 5 waits for 6, and 6 for 5. What
+ * runs down the tree cannot close such a circle; detours run round the rings and upwards, and can. More slots move the point
+ * and no more: two slots are enough here for one broadcast, two broadcasts need three. With KEEP one is enough, or none.
  */
 
 #ifndef N
@@ -156,7 +156,7 @@ think:
             fi
         :: dests && !has(dests, me) && NEXT_IS_DEAD -> instead()
         :: dests && !has(dests, me) && !NEXT_IS_DEAD ->
-#ifndef NO_LIST
+#ifndef NO_LIST     /* 1: neither marks nor path; 2: a path, but no marks */
             seen = seen | bit(me);
 #endif
             c_code {
@@ -169,7 +169,7 @@ think:
                 tried = tried | bit(to);
                 skipped = true
             :: to != NONE ->
-#ifndef NO_LIST
+#if NO_LIST != 1
                 c_code [height(Pnode->hi, Pnode->lo) < NODES - 1] { push(&Pnode->hi, &Pnode->lo, Pnode->me); };
 #endif
                 break
