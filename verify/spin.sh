@@ -1,6 +1,6 @@
 #!/bin/sh
 # Checks the models in verify/promela with SPIN: verify/spin.sh [all|faults]
-# Without an argument what takes a minute on one core; `all` adds larger ones, 5 minutes and 2 GB; `faults` plants faults, each
+# Without an argument what takes a minute on one core; `all` adds larger ones, 7 minutes and 3 GB; `faults` plants faults, each
 # of which must be found. Fails if a result is other than expected here, or if a search was cut short.
 set -eu
 what=${1:-small}
@@ -113,6 +113,8 @@ if [ "$what" = all ]; then
     check ends 'errors: 0' -DN=15 -DCASTS=2 -DBUF=2
     check ends 'errors: 0' -DN=7 -DD=1 -DL=1 -DCASTS=2 -DANY -DBUF=2
     check ends deadlock -DN=15 -DD=2 -DBUF=0
+    check ends deadlock -DN=15 -DD=1 -DL=2 -DBUF=1
+    check ends 'errors: 0' -DN=15 -DD=1 -DL=2 -DBUF=2
     check ends 'errors: 0' -DN=15 -DD=3 -DBUF=1
     check ends 'errors: 0' -DN=15 -DD=2 -DBUF=0 -DKEEP=3
 fi
