@@ -12,7 +12,7 @@ esac
 
 if ! command -v spin >/dev/null || ! command -v gcc >/dev/null; then
     if [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null; then
-        apt-get install -y spin gcc >/dev/null || true
+        apt-get install -y spin gcc >/dev/null 2>&1 || { apt-get update && apt-get install -y spin gcc; } >/dev/null || true
     fi
     if ! command -v spin >/dev/null || ! command -v gcc >/dev/null; then
         echo "spin.sh: needs SPIN and gcc, on Debian: apt-get install spin gcc" >&2
@@ -38,7 +38,8 @@ check() {
     cp "$models"/* .
     compile=-DSAFETY run=
     [ "$search" = cycles ] && compile=-DNP run=-l
-    if ! spin -a "$@" cast.pml >out 2>&1 || ! gcc -O2 -w -DCOLLAPSE -DVECTORSZ=4096 -DMEMLIM=3000 $compile -o pan pan.c >out 2>&1; then
+    if ! spin -a "$@" cast.pml >out 2>&1 ||
+        ! gcc -O2 -w -DCOLLAPSE -DVECTORSZ=4096 -DMEMLIM=3000 $compile -o pan pan.c >out 2>&1; then
         result="does not compile: $(head -n 1 out)"
     else
         ./pan -m$depth $run >out 2>&1 || true
