@@ -36,7 +36,14 @@ fn ls_names_each_experiment_on_a_line() {
         "zone-recipes",
         "zone-lifeguard",
         "zone-lifeguard-grid",
+        "view-stabilization",
+        "view-multifail",
+        "view-crash",
+        "cast-unicast",
+        "cast-broadcast",
+        "cast-16k",
         "peers",
+        "soak",
     ];
     assert_eq!(names, all);
     assert!(text.lines().all(|line| line.split_whitespace().count() > 1), "each says what it is about: {text}");

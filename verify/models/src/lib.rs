@@ -3,5 +3,9 @@
 //! | module | machine |
 //! |---|---|
 //! | [`view`] | `protocol::view::Member`: one view for each job |
+//! | [`cast`] | `protocol::cast::Caster`: broadcasts that reach everybody once |
+//! | [`explore`] | how they are explored |
 
+pub mod cast;
+pub mod explore;
 pub mod view;

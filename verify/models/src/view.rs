@@ -8,7 +8,7 @@ use phalanx_core::{Addr, Duration, Each, Fingerprint, Instant, Machine};
 use phalanx_protocol::view::roster;
 use phalanx_protocol::view::{Config, Input, Member, Output, Person, Refusal, Start, Task, ViewId, Wanted};
 use phalanx_wire::view::{Letter, Words};
-use stateright::{Checker, HasDiscoveries, Model, Property};
+use stateright::{Model, Property};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::fmt;
 use std::hash::{Hash, Hasher};
@@ -396,66 +396,11 @@ impl View {
     }
 }
 
-/// What was explored.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Report {
-    /// Bounds of the model.
-    pub bounds: Bounds,
-    /// Different states.
-    pub states: usize,
-    /// States that were reached, those reached twice counted twice.
-    pub reached: usize,
-    /// How deep.
-    pub depth: usize,
-    /// Nothing was left out.
-    pub complete: bool,
-    /// What does not hold, the actions that lead there, and how everybody stands then.
-    pub violations: Vec<(&'static str, Vec<Action>, String)>,
-}
-
-impl fmt::Display for Report {
+impl fmt::Display for View {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Bounds { nodes, crashes, joins, silences, arity } = self.bounds;
-        writeln!(f, "{nodes} tasks, arity {arity}, {crashes} crashes, {joins} joins, {silences} silences")?;
-        let whole = if self.complete { "all of them" } else { "not all of them" };
-        write!(f, "{} states, {whole} to {ATTEMPTS} attempts for a view; ", self.states)?;
-        write!(f, "{} reached; depth {}", self.reached, self.depth)?;
-        for (name, actions, end) in &self.violations {
-            write!(f, "\n{name} is violated after {} actions: {actions:?}{end}", actions.len())?;
-        }
-        Ok(())
-    }
-}
-
-/// Explores the model, to its end or to a bound.
-#[must_use]
-pub fn check(model: View, states: Option<usize>, time: Option<std::time::Duration>) -> Report {
-    let bounds = model.bounds;
-    let threads = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
-    let mut builder = model.checker().threads(threads).finish_when(HasDiscoveries::Any);
-    if let Some(states) = states {
-        builder = builder.target_state_count(states);
-    }
-    if let Some(time) = time {
-        builder = builder.timeout(time);
-    }
-    let started = std::time::Instant::now();
-    let checker = builder.spawn_bfs().join();
-    let in_time = time.is_none_or(|t| started.elapsed() < t);
-    let found = checker.discoveries().into_iter();
-    let violations: Vec<_> = found
-        .map(|(name, path)| {
-            let end = path.last_state().to_string();
-            (name, path.into_actions(), end)
-        })
-        .collect();
-    Report {
-        bounds,
-        states: checker.unique_state_count(),
-        reached: checker.state_count(),
-        depth: checker.max_depth(),
-        complete: in_time && states.is_none_or(|s| checker.state_count() < s) && violations.is_empty(),
-        violations,
+        write!(f, "{nodes} tasks, arity {arity}, {crashes} crashes, {joins} joins, {silences} silences")?;
+        write!(f, ", to {ATTEMPTS} attempts for a view")
     }
 }
 

@@ -1,8 +1,9 @@
 //! RV: every order of events in small jobs. Larger ones: `cargo run --release -p phalanx-models -- view --help`.
 
-use phalanx_models::view::{Bounds, Report, View, check};
+use phalanx_models::explore::{Report, check};
+use phalanx_models::view::{Action, Bounds, View};
 
-fn explore(bounds: Bounds) -> Report {
+fn explore(bounds: Bounds) -> Report<Action> {
     let report = check(View::new(bounds).expect("good bounds"), None, None);
     assert!(report.violations.is_empty() && report.complete, "{report}");
     report

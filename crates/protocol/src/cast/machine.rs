@@ -5,7 +5,8 @@
 //! sends it another way when that one is told to be dead. Whoever has it twice knows by its number.
 //!
 //! Above each node somebody lives who remembers, but where all above it are dead: who finds itself there stands in for the root, and sends
-//! what it has to the tops of the other branches. In the same way those below a dead source see to it that the root has its last casts.
+//! what it has to the tops of the other branches. **When the source dies**, too, nobody may be left who knew that a cast was to reach the
+//! root: then each who has it passes it up to who is next above it, which has it already most of the time, and spreads it if not.
 //!
 //! **Orphans.** Who lives and cannot be reached over living neighbours is reached through the directory ([`Output::Reach`]).
 
@@ -317,6 +318,9 @@ impl Caster {
         }
         // Also who sends it to nobody may have to stand in for those above it.
         self.remember(now, (source, number, body), None);
+        if self.dead.contains(&source) {
+            self.pass_up(now, (source, number, body), out);
+        }
     }
 
     /// Sends a broadcast to these in an envelope.
@@ -351,6 +355,10 @@ impl Caster {
     /// Sends a multicast to its next hop, past destinations that are dead.
     fn go_on(&mut self, now: Instant, cast: (Id, u64, &Arc<[u8]>), mut header: Multicast, out: &mut impl Out) {
         while let Some(&(to, _)) = header.to.get(header.index as usize) {
+            if to == self.me {
+                // Below a dead destination we found ourselves.
+                return self.on_multicast(now, cast, header, out);
+            }
             let before = header.clone();
             let is_dead = self.dead.contains(&to) || header.dead.contains(&to);
             let Multicast { path, seen, dead, .. } = &mut header;
@@ -444,7 +452,8 @@ impl Caster {
         }
         let line: Vec<Id> = std::iter::successors(self.tree.parent(self.me), |&id| self.tree.parent(id)).collect();
         let lonely = !line.is_empty() && line.iter().all(|id| self.dead.contains(id));
-        let stands_in = lonely && line.iter().any(|id| news.contains(id));
+        let is_above = line.iter().any(|id| news.contains(id));
+        let stands_in = lonely && is_above;
         for mut recent in std::mem::take(&mut self.recent) {
             self.recent_bytes -= recent.bytes();
             let lost: Vec<Sent>;
@@ -461,13 +470,20 @@ impl Caster {
                 }
             }
             // Letters to some have no number here.
-            let to_its_source = line.iter().position(|&id| id == source);
-            let below_source = to_its_source.is_some_and(|at| line[..=at].iter().all(|id| self.dead.contains(id)));
-            if number > 0 && stands_in {
-                self.envelop(now, cast, spread::below(&self.tree, ROOT), out);
-            } else if number > 0 && below_source && line.iter().any(|id| news.contains(id)) {
-                self.envelop(now, cast, vec![ROOT], out);
+            let may_be_lost = stands_in || self.dead.contains(&source) && (news.contains(&source) || is_above);
+            if number > 0 && may_be_lost {
+                self.pass_up(now, cast, out);
             }
+        }
+    }
+
+    /// Sees to it that whoever is next above us has it; where nobody is, we stand in for the root.
+    fn pass_up(&mut self, now: Instant, cast: (Id, u64, &Arc<[u8]>), out: &mut impl Out) {
+        let mut above = std::iter::successors(self.tree.parent(self.me), |&id| self.tree.parent(id));
+        match above.find(|id| !self.dead.contains(id)) {
+            Some(next) => self.envelop(now, cast, vec![next], out),
+            None if self.me != ROOT => self.envelop(now, cast, spread::below(&self.tree, ROOT), out),
+            None => {}
         }
     }
 }
