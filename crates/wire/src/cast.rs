@@ -138,7 +138,10 @@ impl Multicast {
             _ => return Err(Malformed::Unknown),
         };
         let (path, seen, dead) = (reader.ids()?, reader.ids()?, reader.ids()?);
-        let goes_where_it_was = path.iter().all(|p| seen.contains(p));
+        // In order first: a list that an enemy made as long as it may be must not be searched for each entry of another.
+        let mut known = seen.clone();
+        known.sort_unstable();
+        let goes_where_it_was = path.iter().all(|p| known.binary_search(p).is_ok());
         if index as usize >= to.len() || numbers.len() != to.len() || !goes_where_it_was {
             return Err(Malformed::Inconsistent);
         }
@@ -222,6 +225,16 @@ mod tests {
         assert_eq!(lie[count], 2, "two destinations");
         lie[count] = 0x7f;
         assert!(Message::parse(&lie).is_err(), "more destinations than there are bytes");
+    }
+
+    #[test]
+    fn long_lists_are_read_and_longer_ones_are_not() {
+        let long = |n: usize| {
+            let ids: Vec<Id> = (0..n as u32).rev().map(Id).collect();
+            bytes(Kind::Multicast(Multicast { path: ids.clone(), seen: ids, ..multicast() }))
+        };
+        assert!(Message::parse(&long(LIST_MAX)).is_ok());
+        assert_eq!(Message::parse(&long(LIST_MAX + 1)), Err(Malformed::Inconsistent));
     }
 
     proptest! {
