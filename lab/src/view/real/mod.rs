@@ -15,6 +15,7 @@
 
 mod bare;
 mod compute;
+mod far;
 mod serve;
 mod task;
 mod team;
@@ -27,6 +28,7 @@ use crate::report::{Check, Must, row, significant};
 use crate::stats::{Interval, median, median_interval, ratio_interval};
 use nix::sys::personality::{self, Persona};
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
+use phalanx_daemon::{Tcp, Udp};
 use phalanx_protocol::view::Task;
 use phalanx_protocol::view::tree::Tree;
 use std::thread;
@@ -58,6 +60,8 @@ const IN_PROCESS: [usize; 5] = [15, 47, 128, 512, 1024];
 const QUICK_IN_PROCESS: [usize; 3] = [15, 47, 256];
 /// What is injected on each hop, where latency is to dominate.
 const HOP_MS: u64 = 1;
+/// Waits of which the median is what such a hop takes.
+const HOPS: usize = 50;
 /// The same for up to 1024 tasks on a few cores: the work of a level must be small beside it.
 const LONG_HOP_MS: u64 = 5;
 /// Trials of a case on bare loopback, and of one whose hops are slow.
@@ -186,11 +190,21 @@ impl Case {
         let trials = if run.options.quick { QUICK_TRIALS } else { SLOW_TRIALS };
         tasks.all(&Order::Delay { us: hop_ms * 1000 })?;
         let slow = trial_slow(&mut tasks, &tree, trials)?;
-        let costs = Costs { latency_us: latency_us + hop_ms as f64 * 1e3, compute_us };
+        let hop_us = self.hop_us(hop_ms)?;
+        let costs = Costs { latency_us: latency_us + hop_us, compute_us };
         let waves = Waves { tasks_us: slow, bare_us: Vec::new() };
         let base_us = model::base(costs, tree.height());
         self.note(run, Some(hop_ms), &waves, base_us, None);
         Ok((median(&waves.tasks_us).unwrap_or(f64::NAN), base_us))
+    }
+
+    /// What a hop that is to take so long takes: the model is fed with what is measured, as everywhere.
+    fn hop_us(self, hop_ms: u64) -> Result<f64, Error> {
+        let hop = phalanx_core::Duration::from_millis(hop_ms);
+        match self.transport {
+            Transport::Udp => far::measured_us::<Udp>(hop, HOPS),
+            Transport::Tcp => far::measured_us::<Tcp>(hop, HOPS),
+        }
     }
 
     fn note(self, run: &mut Run, hop_ms: Option<u64>, waves: &Waves, base_us: f64, contention_us: Option<f64>) {

@@ -1,5 +1,6 @@
 //! A task: a company of one over real sockets, as a shepherd has it. Handshake, seal, reliable letters and the view are all on.
 
+use super::far::Far;
 use super::serve::{Node, Say};
 use super::words::{Answer, Order};
 use crate::error::Error;
@@ -7,7 +8,6 @@ use phalanx_core::{Addr, Boot, Code, Duration, Instant};
 use phalanx_daemon::platform::{tcp, udp};
 use phalanx_daemon::shepherd::news::{News, Said};
 use phalanx_daemon::{Driver, Platform, Tcp, Udp, Waker};
-use phalanx_fault::{Delay, Distribution, Kind, Rule};
 use phalanx_protocol::company::{Company, Seat};
 use phalanx_protocol::link::Link;
 use phalanx_protocol::link::seal::KeyRing;
@@ -83,7 +83,7 @@ pub(super) fn first_view(arity: u32, hosts: impl IntoIterator<Item = Addr>) -> R
 /// One task.
 pub(super) struct Tasked<P: Platform> {
     me: u32,
-    driver: Driver<P, Company>,
+    driver: Driver<Far<P>, Company>,
     /// The wave that the experiment waits for, and when it began.
     asked: Option<Wave>,
     begun: Option<time::Instant>,
@@ -95,7 +95,7 @@ pub(super) struct Tasked<P: Platform> {
 impl<P: Ground> Tasked<P> {
     /// Opens its socket.
     pub(super) fn open(me: u32, crowded: bool) -> Result<(Self, SocketAddr), Error> {
-        let platform = <P as Ground>::open(SocketAddr::from(([127, 0, 0, 1], 0)), crowded)?;
+        let platform = <Far<P> as Ground>::open(SocketAddr::from(([127, 0, 0, 1], 0)), crowded)?;
         let local = platform.local();
         let Addr::Ip(at) = local else { unreachable!("a socket has an IP address") };
         let driver = Driver::new(platform, company(me, local), None, u64::from(me));
@@ -152,10 +152,7 @@ impl<P: Ground> Node for Tasked<P> {
             }
             Order::Take => say(Answer::Done),
             Order::Delay { us } => {
-                let now = self.driver.now();
-                let held = Distribution::Fixed(Duration::from_micros(us));
-                let rule = Rule::new(Kind::Delay(Delay::Lasting(held)));
-                self.driver.injector().add(now, rule).map_err(Error::peer("fault"))?;
+                self.driver.platform().set_hop(Duration::from_micros(us));
                 say(Answer::Done);
             }
             Order::Wave { without } => self.ask(Wave::FailedNode, Input::Failed { tasks: &[Task(without)] }),
@@ -181,7 +178,7 @@ impl<P: Ground> Node for Tasked<P> {
     }
 
     fn due_in(&self) -> Option<Duration> {
-        let deadline = self.driver.deadline();
+        let deadline = self.driver.deadline().min(self.driver.platform().due());
         (deadline != Instant::NEVER).then(|| deadline.since(self.driver.now()))
     }
 

@@ -10,7 +10,7 @@ pub(super) enum Order {
     Meet { arity: u32, all: Vec<SocketAddr> },
     /// Everybody has met: take what others opened.
     Take,
-    /// From now on hold each packet that arrives for so long.
+    /// From now on hold each packet that leaves for so long.
     Delay { us: u64 },
     /// To the root: this leaf failed. A wave without it.
     Wave { without: u32 },
