@@ -10,6 +10,7 @@
 //! | [`zones`] | zones and their census |
 //! | [`operate`] | keys, faults, round trips |
 
+pub mod casts;
 pub mod jobs;
 pub mod operate;
 pub mod rumours;
@@ -38,6 +39,12 @@ pub mod path {
     pub const FORCE_LEAVE: &str = "/v1/force-leave";
     /// To post: a [`Tale`](super::rumours::Tale) for all members.
     pub const EVENT: &str = "/v1/event";
+    /// To post: bytes for all members, `?to=NAMES` or `?job=NAME` for some; says who was [`Reached`](super::casts::Reached).
+    pub const CAST: &str = "/v1/cast";
+    /// What is cast: a [`Heading`](super::casts::Heading) and bytes for each piece.
+    pub const CASTS: &str = "/v1/casts";
+    /// A list of [`Seat`](super::casts::Seat)s in the tree of casts; to post, its repair.
+    pub const SEATS: &str = "/v1/seats";
     /// To post: a [`Question`](super::rumours::Question) for all members; [`Answer`](super::rumours::Answer)s come as
     /// server-sent events. `/v1/query/ID` takes the answer of this node.
     pub const QUERY: &str = "/v1/query";

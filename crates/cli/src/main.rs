@@ -5,6 +5,7 @@
 
 mod agent;
 mod ask;
+mod cast;
 mod demo;
 mod dev;
 mod directory;
@@ -50,6 +51,7 @@ enum Command {
     Events(ask::Events),
     Event(rumours::EventArgs),
     Query(rumours::QueryArgs),
+    Cast(cast::Args),
     Rtt(rumours::RttArgs),
     Zones(zones::ZonesArgs),
     Census(zones::CensusArgs),
@@ -91,6 +93,7 @@ fn main() -> ExitCode {
         Command::Service(args) => Ok(directory::service(&args)),
         Command::Events(args) => Ok(ask::events(&args)),
         Command::Event(args) => Ok(rumours::event(&args)),
+        Command::Cast(args) => cast::run(&args),
         Command::Query(args) => Ok(rumours::query(&args)),
         Command::Rtt(args) => Ok(rumours::rtt(&args)),
         Command::Zones(args) => Ok(zones::zones(&args)),

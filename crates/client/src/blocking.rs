@@ -1,7 +1,9 @@
 //! The same for programs without a runtime: each call waits for its answer.
 
 use crate::Error;
+use crate::casts::{Piece, To};
 use crate::jobs::{self, Join};
+use phalanx_api::casts::{Reached, Seat};
 use phalanx_api::jobs::{Job, JobView, View};
 use phalanx_api::operate::{Fault, KeyChange, KeyRing, RoundTrip};
 use phalanx_api::rumours::{Answer, Question};
@@ -9,6 +11,7 @@ use phalanx_api::zones::{Census, Zone, ZoneMembers};
 use phalanx_api::{Attributes, Event, Member, Offer, Service, Status};
 use std::collections::BTreeMap;
 use std::path::Path;
+use tokio::io::AsyncRead;
 use tokio::runtime::{Builder, Runtime};
 
 /// Asks the daemon at a socket, and waits.
@@ -45,6 +48,28 @@ impl Client {
     pub fn events(&self, after: Option<u64>) -> impl Iterator<Item = Result<Event, Error>> + '_ {
         let mut events = self.client.events(after);
         std::iter::repeat_with(move || self.runtime.block_on(events.next()))
+    }
+
+    /// What is cast to this node from now on: each call of `next` waits for a piece, until the daemon ends.
+    ///
+    /// # Errors
+    /// See [`Error`].
+    pub fn casts(&self) -> Result<impl Iterator<Item = Result<Piece, Error>> + '_, Error> {
+        let mut casts = self.runtime.block_on(self.client.casts())?;
+        Ok(std::iter::from_fn(move || self.runtime.block_on(casts.next()).transpose()))
+    }
+
+    /// As [`crate::Client::cast_stream`].
+    ///
+    /// # Errors
+    /// See [`Error`].
+    pub fn cast_stream(
+        &self,
+        to: &To,
+        name: &str,
+        from: impl AsyncRead + Unpin + Send + 'static,
+    ) -> Result<Reached, Error> {
+        self.runtime.block_on(self.client.cast_stream(to, name, from))
     }
 
     /// Asks all members something: each call of `next` waits for an answer, until their time is over.
@@ -176,6 +201,9 @@ calls! {
     "The node leaves the cluster in an orderly way, and its daemon ends." leave() -> ();
     "What happened since event `after`, or all that the daemon still knows." recent(after: Option<u64>) -> Vec<Event>;
     "Tells all members something." tell(name: &str, payload: &str) -> ();
+    "Casts something; returns when all who live have it." cast(to: &To, name: &str, body: Vec<u8>) -> Reached;
+    "Who sits where in the tree of casts." seats() -> Vec<Seat>;
+    "Fills the holes of the tree of casts now." repair() -> ();
     "This node's answer to a question, once; `query` is what the event says." reply(query: &str, payload: &str) -> ();
     "All zones, and how many members each has." census() -> Census;
     "All zones." zones() -> Vec<Zone>;

@@ -2,7 +2,7 @@
 
 use crate::Error;
 use http_body_util::{BodyExt, Full};
-use hyper::body::{Bytes, Incoming};
+use hyper::body::{Body, Bytes, Incoming};
 use hyper::client::conn::http1::{SendRequest, handshake};
 use hyper::{Method, Request, Response};
 use hyper_util::rt::TokioIo;
@@ -14,11 +14,16 @@ use tokio::net::UnixStream;
 /// The longest answer that is read, events aside: members of the largest zone, with room to spare.
 const ANSWER_MAX: usize = 64 << 20;
 
-pub(crate) struct Connection {
-    sender: SendRequest<Full<Bytes>>,
+pub(crate) struct Connection<B = Full<Bytes>> {
+    sender: SendRequest<B>,
 }
 
-impl Connection {
+impl<B> Connection<B>
+where
+    B: Body + Send + 'static,
+    B::Data: Send,
+    B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
+{
     pub(crate) async fn open(socket: &Path) -> Result<Self, Error> {
         let unreachable = |why| Error::Unreachable { socket: socket.to_owned(), why };
         let stream = UnixStream::connect(socket).await.map_err(unreachable)?;
@@ -29,10 +34,27 @@ impl Connection {
         Ok(Self { sender })
     }
 
+    /// Sends a request with any body; an answer that is no success becomes an error.
+    pub(crate) async fn send(self, method: Method, path: &str, body: B) -> Result<Response<Incoming>, Error> {
+        self.finish(Request::builder().method(method).uri(path), body).await
+    }
+
+    async fn finish(mut self, request: hyper::http::request::Builder, body: B) -> Result<Response<Incoming>, Error> {
+        let request = request.header("host", "phalanx").body(body).map_err(|e| Error::Answer(e.to_string()))?;
+        let answer = self.sender.send_request(request).await.map_err(|e| Error::Answer(e.to_string()))?;
+        let status = answer.status();
+        if status.is_success() {
+            return Ok(answer);
+        }
+        let said = read(answer).await?;
+        let error = serde_json::from_slice::<Refusal>(&said).map_or_else(|_| status.to_string(), |r| r.error);
+        Err(Error::Refused { status: status.as_u16(), error })
+    }
+}
+
+impl Connection {
     pub(crate) async fn get<A: DeserializeOwned>(self, path: &str) -> Result<A, Error> {
-        let answer = self.ask(Method::GET, path, Bytes::new(), None).await?;
-        let bytes = read(answer).await?;
-        serde_json::from_slice(&bytes).map_err(|e| Error::Answer(e.to_string()))
+        read_json(self.ask(Method::GET, path, Bytes::new(), None).await?).await
     }
 
     pub(crate) async fn text(self, path: &str) -> Result<String, Error> {
@@ -47,8 +69,7 @@ impl Connection {
     }
 
     pub(crate) async fn post_text<A: DeserializeOwned>(self, path: &str, body: String) -> Result<A, Error> {
-        let bytes = read(self.ask(Method::POST, path, body.into(), None).await?).await?;
-        serde_json::from_slice(&bytes).map_err(|e| Error::Answer(e.to_string()))
+        read_json(self.ask(Method::POST, path, body.into(), None).await?).await
     }
 
     /// Asks for something to be done.
@@ -58,29 +79,27 @@ impl Connection {
 
     /// Sends a request; an answer that is no success becomes an error.
     pub(crate) async fn ask(
-        mut self,
+        self,
         method: Method,
         path: &str,
         body: Bytes,
         last_event: Option<u64>,
     ) -> Result<Response<Incoming>, Error> {
-        let mut request = Request::builder().method(method).uri(path).header("host", "phalanx");
+        let mut request = Request::builder().method(method).uri(path);
         if let Some(id) = last_event {
             request = request.header("last-event-id", id);
         }
         if body.first() == Some(&b'{') {
             request = request.header("content-type", "application/json");
         }
-        let request = request.body(Full::new(body)).map_err(|e| Error::Answer(e.to_string()))?;
-        let answer = self.sender.send_request(request).await.map_err(|e| Error::Answer(e.to_string()))?;
-        let status = answer.status();
-        if status.is_success() {
-            return Ok(answer);
-        }
-        let said = read(answer).await?;
-        let error = serde_json::from_slice::<Refusal>(&said).map_or_else(|_| status.to_string(), |r| r.error);
-        Err(Error::Refused { status: status.as_u16(), error })
+        self.finish(request, Full::new(body)).await
     }
+}
+
+/// What an answer says in JSON.
+pub(crate) async fn read_json<A: DeserializeOwned>(answer: Response<Incoming>) -> Result<A, Error> {
+    let bytes = read(answer).await?;
+    serde_json::from_slice(&bytes).map_err(|e| Error::Answer(e.to_string()))
 }
 
 async fn read(answer: Response<Incoming>) -> Result<Bytes, Error> {

@@ -13,6 +13,7 @@
 //! ```
 
 pub mod blocking;
+pub mod casts;
 mod connection;
 mod events;
 pub mod jobs;

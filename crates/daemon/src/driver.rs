@@ -15,6 +15,7 @@ use crate::wires::{Handle, Told};
 use phalanx_core::{Addr, Code, Duration, Group, Instant, Machine, Sink};
 use phalanx_fault::Injector;
 use phalanx_protocol::member::{Engine, Event, Slot, Version, Why};
+use phalanx_protocol::node::casts::Said;
 use phalanx_protocol::node::{Input, Node, Output};
 use phalanx_protocol::rumour::keys::Keys;
 use phalanx_protocol::rumour::{self, Id};
@@ -138,6 +139,24 @@ pub enum News {
     },
     /// The cluster has other keys.
     Rekeyed(Keys),
+    /// Something was cast to us.
+    Cast {
+        /// By whom.
+        from: String,
+        /// To everybody; otherwise to some.
+        whole: bool,
+        /// What.
+        body: Vec<u8>,
+    },
+    /// All who live have what we cast.
+    Settled {
+        /// All casts to everybody up to this one; otherwise one to some.
+        whole: bool,
+        /// Its number.
+        number: u64,
+        /// Destinations that died before they had it.
+        missed: Vec<String>,
+    },
     /// A ping came to its end.
     Ponged {
         /// Its number.
@@ -192,6 +211,7 @@ impl<E: Engine> Resident for Node<E> {
             Output::Hear { group } => Sorted::Group(group),
             Output::Reached(state) => Sorted::Reached(state),
             Output::Event(event) => Sorted::News(News::of(event)),
+            Output::Cast(said) => Sorted::News(News::cast(said)),
             Output::Rumour(said) => News::said(said).map_or(Sorted::Nothing, Sorted::News),
         }
     }
@@ -215,6 +235,13 @@ impl News {
             }
             Event::Name { holder, loser } => Self::Name { holder, loser },
             Event::Details { zone } => Self::Details { zone: zone.to_owned() },
+        }
+    }
+
+    fn cast(said: Said<'_>) -> Self {
+        match said {
+            Said::Delivered { from, whole, body } => Self::Cast { from: from.to_owned(), whole, body: body.to_vec() },
+            Said::Settled { whole, number, missed } => Self::Settled { whole, number, missed: missed.to_vec() },
         }
     }
 

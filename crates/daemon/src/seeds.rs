@@ -116,8 +116,11 @@ pub fn addresses(text: &str) -> Result<Vec<SocketAddr>, String> {
     if found.is_empty() { Err("it has no address".to_owned()) } else { Ok(found) }
 }
 
-/// The hosts of a list: names with commas between them, each with at most one group of ranges in brackets.
-fn expand(list: &str) -> Result<Vec<String>, SeedError> {
+/// The hosts of a list such as `node[001-128],login1`.
+///
+/// # Errors
+/// When it is none, or names too many.
+pub fn expand(list: &str) -> Result<Vec<String>, SeedError> {
     let wrong = || SeedError::List(list.to_owned());
     let (mut hosts, mut rest) = (Vec::new(), list);
     while !rest.is_empty() {

@@ -1,10 +1,11 @@
 //! Casts: what nodes of a sibling tree say to each other (001 §3.1, ST-3).
 //!
 //! ```text
-//! 0 1 version   1 1 kind   2 8 tree   10 source   number   … by kind   body
+//! 0 1 version   1 1 kind   2 8 tree   10 source   life   number   stable   … by kind   body
 //! ```
 //! Numbers from `source` on are written in as few bytes as they need. `number` counts the messages of a source, the paper has none: paths
-//! overlap, and who gets a message twice must know. A multicast has its destinations and where it has been:
+//! overlap, and who gets a message twice must know. `life` tells those apart who had the same place in the tree one after the other. Up to
+//! `stable` everybody has the source's casts, and need not remember them. A multicast has its destinations and where it has been:
 //!
 //! | field | the paper's |
 //! |---|---|
@@ -16,7 +17,7 @@
 //! A list that names somebody twice, a destination past the end, or a way back that leads where it never was, is not read: a message
 //! that believed it could go round for ever.
 
-use crate::codec::{Reader, put_number};
+use crate::codec::{Reader, put_bytes, put_number};
 use crate::{Malformed, tomorrow};
 
 /// Layout of these messages.
@@ -29,6 +30,8 @@ pub const LIST_MAX: usize = 1 << 16;
 const HELLO: u8 = 1;
 const MULTICAST: u8 = 2;
 const BROADCAST: u8 = 3;
+const PROGRESS: u8 = 4;
+const RECEIPT: u8 = 5;
 
 /// The logical number of a node in its tree.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -47,8 +50,12 @@ pub struct Message<'a> {
     pub tree: u64,
     /// Who cast it.
     pub source: Id,
+    /// Which life of it.
+    pub life: u64,
     /// The how manieth of its casts it is.
     pub number: u64,
+    /// Everybody has its casts up to this one.
+    pub stable: u64,
     /// How it travels.
     pub kind: Kind,
     /// What is cast.
@@ -64,6 +71,10 @@ pub enum Kind {
     Broadcast,
     /// To one destination after another.
     Multicast(Multicast),
+    /// Up the tree: the branch of this one has all casts of the source up to `number`.
+    Progress(Id),
+    /// Back to the source: this one has the `number`-th message that was sent to it alone.
+    Receipt(Id),
 }
 
 /// The header of a multicast.
@@ -95,18 +106,16 @@ impl<'a> Message<'a> {
         }
         let kind = reader.byte()?;
         let tree = u64::from_le_bytes(reader.bytes(8)?.try_into().map_err(|_| Malformed::Truncated)?);
-        let (source, number) = (reader.id()?, reader.number()?);
+        let (source, life, number, stable) = (reader.id()?, reader.number()?, reader.number()?, reader.number()?);
         let kind = match kind {
             HELLO => Kind::Hello,
             BROADCAST => Kind::Broadcast,
             MULTICAST => Kind::Multicast(Multicast::read(&mut reader)?),
+            PROGRESS => Kind::Progress(reader.id()?),
+            RECEIPT => Kind::Receipt(reader.id()?),
             _ => return Err(Malformed::Unknown),
         };
-        let length = usize::try_from(reader.number()?).map_err(|_| Malformed::Inconsistent)?;
-        if length > BODY_MAX {
-            return Err(Malformed::Inconsistent);
-        }
-        Ok(Self { tree, source, number, kind, body: reader.bytes(length)? })
+        Ok(Self { tree, source, life, number, stable, kind, body: reader.lengthy(BODY_MAX)? })
     }
 
     /// Appends the message.
@@ -115,16 +124,19 @@ impl<'a> Message<'a> {
             Kind::Hello => HELLO,
             Kind::Broadcast => BROADCAST,
             Kind::Multicast(_) => MULTICAST,
+            Kind::Progress(_) => PROGRESS,
+            Kind::Receipt(_) => RECEIPT,
         };
         out.extend([VERSION, kind]);
         out.extend(self.tree.to_le_bytes());
         put_number(self.source.0.into(), out);
-        put_number(self.number, out);
-        if let Kind::Multicast(multicast) = &self.kind {
-            multicast.encode(out);
+        [self.life, self.number, self.stable].into_iter().for_each(|n| put_number(n, out));
+        match &self.kind {
+            Kind::Hello | Kind::Broadcast => {}
+            Kind::Multicast(multicast) => multicast.encode(out),
+            Kind::Progress(from) | Kind::Receipt(from) => put_number(from.0.into(), out),
         }
-        put_number(self.body.len() as u64, out);
-        out.extend(self.body);
+        put_bytes(self.body, out);
         out.extend(tomorrow::FIELD);
     }
 }
@@ -192,7 +204,7 @@ mod tests {
 
     fn bytes(kind: Kind) -> Vec<u8> {
         let mut out = Vec::new();
-        Message { tree: 7, source: Id(4), number: 1 << 40, kind, body: b"news" }.encode(&mut out);
+        Message { tree: 7, source: Id(4), life: 9, number: 1 << 40, stable: 3, kind, body: b"news" }.encode(&mut out);
         out
     }
 
@@ -204,7 +216,9 @@ mod tests {
 
     #[test]
     fn st_3_what_is_written_is_read() {
-        for kind in [Kind::Hello, Kind::Broadcast, Kind::Multicast(multicast())] {
+        for kind in
+            [Kind::Hello, Kind::Broadcast, Kind::Multicast(multicast()), Kind::Progress(Id(300)), Kind::Receipt(Id(2))]
+        {
             let bytes = bytes(kind.clone());
             let message = Message::parse(&bytes).unwrap();
             assert_eq!((message.kind, message.body, message.source), (kind, &b"news"[..], Id(4)));
@@ -221,7 +235,7 @@ mod tests {
         assert_eq!(refused(|m| m.seen.push(Id(4))), Malformed::Inconsistent, "a loop");
         assert_eq!(refused(|m| m.path.push(Id(5))), Malformed::Inconsistent, "back to where it never was");
         let mut lie = bytes(Kind::Multicast(multicast()));
-        let count = 2 + 8 + 1 + 6;
+        let count = 2 + 8 + 1 + 1 + 6 + 1;
         assert_eq!(lie[count], 2, "two destinations");
         lie[count] = 0x7f;
         assert!(Message::parse(&lie).is_err(), "more destinations than there are bytes");

@@ -13,6 +13,12 @@ pub(crate) fn put_number(mut n: u64, out: &mut Vec<u8>) {
     out.push(n as u8);
 }
 
+/// Appends bytes, and how many they are.
+pub(crate) fn put_bytes(bytes: &[u8], out: &mut Vec<u8>) {
+    put_number(bytes.len() as u64, out);
+    out.extend(bytes);
+}
+
 /// What is left to be read.
 pub(crate) struct Reader<'a>(pub(crate) &'a [u8]);
 
@@ -43,6 +49,12 @@ impl<'a> Reader<'a> {
             }
         }
         Err(Malformed::Inconsistent)
+    }
+
+    /// Bytes behind their number, which may not be higher than `most`.
+    pub(crate) fn lengthy(&mut self, most: usize) -> Result<&'a [u8], Malformed> {
+        let length = usize::try_from(self.number()?).map_err(|_| Malformed::Inconsistent)?;
+        if length > most { Err(Malformed::Inconsistent) } else { self.bytes(length) }
     }
 
     pub(crate) fn u32(&mut self) -> Result<u32, Malformed> {

@@ -22,6 +22,7 @@
 //! | [`rumour`] | what people tell a whole zone, questions and replies, the cluster's keys |
 //! | [`view`] | what the tasks of a job say to each other |
 //! | [`cast`] | broadcasts and multicasts on their way through the sibling tree |
+//! | [`piece`] | what is cast, cut into pieces |
 //! | [`tripwire`] | what two nodes say over a tripwire |
 //! | [`tomorrow`] | what later builds may say, for tests of upgrades |
 //! | [`baseline`] | the baselines' heartbeats, introductions and gossip |
@@ -37,6 +38,7 @@ pub mod layer;
 pub mod member;
 pub mod mml;
 pub mod outer;
+pub mod piece;
 pub mod rcl;
 pub mod rumour;
 pub mod service;

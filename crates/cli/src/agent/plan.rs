@@ -6,7 +6,9 @@ use phalanx_daemon::config::Layers;
 use phalanx_daemon::control::access::Http;
 use phalanx_daemon::seeds::{Seeds, addresses};
 use phalanx_daemon::store::{Key, Store, key_id, unhex};
+use phalanx_protocol::cast::Tree;
 use phalanx_protocol::member::Name;
+use phalanx_protocol::node::casts;
 use phalanx_protocol::rumour::keys::FIRST;
 use phalanx_protocol::zone::Config;
 use phalanx_protocol::zone::hierarchy::Role;
@@ -90,12 +92,23 @@ pub(super) fn plan(layers: &Layers) -> Result<Plan, String> {
         seeds: found,
         profile: Config { tripwires: layers.flag("tripwires"), ..profile },
         role,
+        casts: casts(layers)?,
         leave_timeout: phalanx_core::Duration::from_secs_f64(layers.seconds("leave_timeout").unwrap_or(2.0)),
         conflict: if layers.text("name_conflict") == Some("rename") { Conflict::Rename } else { Conflict::Refuse },
         store: Some(store),
     };
     let socket = PathBuf::from(layers.text("socket").unwrap_or_default());
     Ok(Plan { settings, fresh, seeds, missing, http, socket, live })
+}
+
+/// How the node casts.
+fn casts(layers: &Layers) -> Result<casts::Config, String> {
+    let text = |key: &'static str| layers.text(key).unwrap_or_default();
+    let wrong = |key: &'static str, why: &dyn Display| layers.wrong(key, why).to_string();
+    let fan_out = text("cast_fan_out").parse().map_err(|_| wrong("cast_fan_out", &"give a number from 2 on"))?;
+    Tree::new(fan_out, 1).map_err(|e| wrong("cast_fan_out", &e))?;
+    let repair = text("cast_repair").parse().map_err(|e| wrong("cast_repair", &e))?;
+    Ok(casts::Config { fan_out, repair, ..casts::Config::default() })
 }
 
 /// The node's place in a hierarchy.

@@ -3,6 +3,7 @@
 use super::Agent;
 use phalanx_api::{Attributes, Offer, Service};
 use phalanx_core::Code;
+use phalanx_protocol::cast::seats;
 use phalanx_protocol::directory::load::{self, Load};
 use phalanx_protocol::directory::{self, Directory, Query, RegisterError};
 use phalanx_protocol::member::{Engine, Name, NameError};
@@ -73,7 +74,9 @@ impl Agent {
         let engine = self.engine();
         let mut all: Vec<Attributes> = Vec::new();
         for (slot, _) in engine.members() {
-            let said = engine.attributes(slot).filter(|(key, _)| !key.starts_with(directory::PREFIX));
+            let said = engine
+                .attributes(slot)
+                .filter(|(key, _)| !key.starts_with(directory::PREFIX) && *key != seats::ATTRIBUTE);
             let attributes: BTreeMap<String, String> =
                 said.map(|(key, value)| (key.to_owned(), String::from_utf8_lossy(value).into_owned())).collect();
             if let Some(card) = engine.card(slot).filter(|_| !attributes.is_empty()) {

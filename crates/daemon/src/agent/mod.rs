@@ -7,6 +7,7 @@
 //!
 //! | file | idea |
 //! |---|---|
+//! | [`casts`] | what is cast to all members, or to some |
 //! | `directory` | attributes and services |
 //! | `faults` | faults that are injected |
 //! | [`handlers`] | scripts that are run when something happens |
@@ -19,6 +20,7 @@
 //! | `words` | members and news in the API's words |
 //! | [`zones`] | zones and their census |
 
+pub mod casts;
 mod directory;
 mod faults;
 pub mod handlers;
@@ -44,6 +46,7 @@ use crate::{Driver, Udp};
 use journal::Journal;
 use phalanx_api::{Member, Phase, Status};
 use phalanx_core::{Addr, Duration, Instant};
+use phalanx_protocol::cast::seats;
 use phalanx_protocol::member::{Engine, Name};
 use phalanx_protocol::node::Node;
 use phalanx_protocol::zone::Zone;
@@ -89,6 +92,8 @@ pub struct Agent {
     leaving: Option<Instant>,
     /// Questions and pings that are under way.
     waiting: rumours::Waiting,
+    /// Casts that are under way, and who listens.
+    casting: casts::Casting,
     /// Questions of others about zones that wait for a guard.
     inquiries: Vec<zones::Inquiry>,
     /// The cluster's name.
@@ -173,6 +178,7 @@ impl Agent {
             farewell,
             leaving: None,
             waiting: rumours::Waiting::default(),
+            casting: casts::Casting::default(),
             inquiries: Vec::new(),
             cluster,
             supervisors,
@@ -326,6 +332,19 @@ impl Agent {
     /// News becomes events.
     fn write_news(&mut self) {
         for news in self.driver.news() {
+            let news = match news {
+                News::Cast { from, whole, body } => {
+                    self.on_cast(from, whole, &body);
+                    continue;
+                }
+                News::Settled { whole, number, missed } => {
+                    self.on_settled(whole, number, &missed);
+                    continue;
+                }
+                // Where members sit in the tree is nobody's news.
+                News::Attribute { key, .. } if key == seats::ATTRIBUTE => continue,
+                news => news,
+            };
             let engine = self.driver.node().engine();
             let Some(what) = words::what(engine, &news) else {
                 self.on_rumour(news);

@@ -5,9 +5,10 @@ use crate::store::{self, Key, Store, StoreError};
 use crate::wires::Wires;
 use crate::{Driver, Platform, Udp};
 use phalanx_core::{Addr, Duration};
+use phalanx_protocol::cast::TreeError;
 use phalanx_protocol::link::seal::KeyRing;
 use phalanx_protocol::member::Name;
-use phalanx_protocol::node::{Node, Start};
+use phalanx_protocol::node::{Node, Start, casts};
 use phalanx_protocol::rumour::Rumours;
 use phalanx_protocol::rumour::keys::Keys;
 use phalanx_protocol::zone::hierarchy::Role;
@@ -46,6 +47,8 @@ pub struct Settings {
     pub profile: Config,
     /// Its place in a hierarchy.
     pub role: Role,
+    /// How it casts.
+    pub casts: casts::Config,
     /// How long a farewell may take.
     pub leave_timeout: Duration,
     /// What to do when another member has our name.
@@ -72,6 +75,9 @@ pub enum StartError {
     /// A wildcard, and nobody knows at which address others reach it.
     #[error("cannot tell at which address others reach {0}: name it with --advertise")]
     Advertise(SocketAddr),
+    /// Its casts.
+    #[error(transparent)]
+    Casts(#[from] TreeError),
     /// The cluster's keys.
     #[error("the key ring is empty, too long, or has two keys with one id")]
     Keys,
@@ -130,6 +136,7 @@ impl Settings {
         let keys = Keys { epoch: self.epoch, keys: self.keys.iter().map(|k| (k.id, k.key)).collect() };
         let boot = node.link().boot();
         let node = node.with_rumours(Rumours::new(self.name, Addr::Ip(addr), boot, keys));
+        let node = node.with_casts(udp.now(), self.casts, super::casts::tree(&start.role))?;
         let handle = start.profile.tripwires.then(|| wires.enter(addr, udp.waker()));
         let seed = u64::from_le_bytes(std::array::from_fn(|i| entropy[40 + i]));
         Ok(Ground { driver: Driver::new(udp, node, handle, seed), wires, store })

@@ -53,6 +53,18 @@ pub const TABLE: &[Entry] = &[
     Entry::new("advertise", Kind::Text, "", "where others reach the node, when that is another address than `bind`"),
     Entry::new("attributes", Kind::List, "", "what the node says of itself from its start: KEY=VALUE"),
     Entry::new("bind", Kind::Text, "0.0.0.0:7946", "where it listens, UDP and TCP; port 0 takes any"),
+    Entry::new(
+        "cast_fan_out",
+        Kind::Text,
+        "3",
+        "children of each node in the tree of casts; all nodes must have the same",
+    ),
+    Entry::new(
+        "cast_repair",
+        Kind::OneOf(&["at-once", "lazy", "manual"]),
+        "lazy",
+        "when the seat of a dead node in that tree is filled",
+    ),
     Entry::new("cluster", Kind::Text, "", "the cluster's name: nodes with another one stay outside"),
     Entry::new("data_dir", Kind::Text, "/var/lib/phalanx", "where identity, keys and incarnation are kept"),
     Entry::new("http", Kind::Text, "", "where the control API is served over TCP, too, such as 127.0.0.1:7947"),

@@ -7,6 +7,7 @@
 //! | `server` | connections: how many, how slow, encrypted or not |
 //! | [`access`] | who may ask over TCP |
 //! | `routes` | what is where |
+//! | `casts` | what is cast, in and out |
 //! | `events` | the journal as server-sent events |
 //! | `rumours` | events, queries, round trips |
 //! | `jobs` | jobs and their views |
@@ -15,6 +16,7 @@
 //! | `openapi` | the API's own description |
 
 pub mod access;
+mod casts;
 mod events;
 mod jobs;
 mod metrics;

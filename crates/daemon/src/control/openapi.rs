@@ -1,6 +1,6 @@
 //! The API's own description, at `/v1/openapi.json`.
 
-use super::{events, jobs, operate, routes, rumours};
+use super::{casts, events, jobs, operate, routes, rumours};
 use axum::Json;
 use utoipa::OpenApi;
 
@@ -24,6 +24,10 @@ use utoipa::OpenApi;
         routes::healthy,
         routes::ready,
         events::events,
+        casts::cast,
+        casts::casts,
+        casts::seats,
+        casts::repair,
         rumours::tell,
         rumours::ask,
         rumours::answer,

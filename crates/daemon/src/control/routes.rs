@@ -1,6 +1,6 @@
 //! What is where.
 
-use super::{Office, events, jobs, openapi, operate, rumours};
+use super::{Office, casts, events, jobs, openapi, operate, rumours};
 use crate::agent::{Ended, WriteError};
 use axum::extract::{DefaultBodyLimit, Path, Query, Request, State};
 use axum::http::{StatusCode, header};
@@ -50,7 +50,7 @@ impl From<Ended> for Refused {
 
 /// Everything there is, the description itself aside.
 #[cfg(test)]
-pub(super) const PATHS: [&str; 25] = [
+pub(super) const PATHS: [&str; 28] = [
     path::STATUS,
     path::MEMBERS,
     path::EVENTS,
@@ -61,6 +61,9 @@ pub(super) const PATHS: [&str; 25] = [
     path::LEAVE,
     "/v1/force-leave/{name}",
     path::EVENT,
+    path::CAST,
+    path::CASTS,
+    path::SEATS,
     path::QUERY,
     "/v1/query/{id}",
     path::RTT,
@@ -90,6 +93,8 @@ pub(super) fn router(office: Office) -> Router {
         .route(path::LEAVE, post(leave))
         .route("/v1/force-leave/{name}", post(rumours::force_leave))
         .route(path::EVENT, post(rumours::tell))
+        .route(path::CASTS, get(casts::casts))
+        .route(path::SEATS, get(casts::seats).post(casts::repair))
         .route(path::QUERY, post(rumours::ask))
         .route("/v1/query/{id}", post(rumours::answer))
         .route(path::RTT, get(rumours::round_trips))
@@ -113,6 +118,8 @@ pub(super) fn router(office: Office) -> Router {
         })
         .layer(axum::middleware::from_fn(patience))
         .layer(DefaultBodyLimit::max(BODY_MAX))
+        // Casts are as long as they like, and take as long.
+        .route(path::CAST, post(casts::cast).layer(DefaultBodyLimit::disable()))
         .with_state(office)
 }
 

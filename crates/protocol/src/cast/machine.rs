@@ -9,7 +9,12 @@
 //! root: then each who has it passes it up to who is next above it, which has it already most of the time, and spreads it if not.
 //!
 //! **Orphans.** Who lives and cannot be reached over living neighbours is reached through the directory ([`Output::Reach`]).
+//!
+//! **Receipts** (beyond 001, [`Config::receipts`]). Whoever has a cast in its whole branch tells who is next above it; who has nobody above
+//! tells the source. So the source knows when all who live have it ([`Output::Settled`]), and does not send more than its window holds.
 
+use super::progress::{Branch, Pending, Posted};
+use super::recent::{Cast, Memory, Recent, Sent};
 use super::route::{Router, Rule};
 use super::spread::{self, Message as Part};
 use super::tree::{Id, Tree};
@@ -17,7 +22,7 @@ use super::walk::{Hop, Transit};
 use super::window::Window;
 use phalanx_core::{Duration, Fingerprint, Instant, Machine, Sink};
 use phalanx_wire::cast::{BODY_MAX, Kind, LIST_MAX, Message, Multicast};
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use thiserror::Error;
 
@@ -26,18 +31,33 @@ use thiserror::Error;
 pub struct Config {
     /// How ways around the dead are chosen.
     pub rule: Rule,
-    /// How long a cast is remembered: a death must be told within that time.
+    /// How long a cast is remembered at most: a death must be told within that time.
     pub kept: Duration,
     /// Bytes that are remembered; the oldest are forgotten first.
     pub kept_bytes: usize,
     /// How long a message that is missing may hold up later ones of its source.
     pub patience: Duration,
+    /// Who has a cast says so.
+    pub receipts: bool,
+    /// Bytes of our own casts under way, when there are receipts.
+    pub window: usize,
+    /// Nodes come and go: who is heard of may be unknown yet.
+    pub grows: bool,
 }
 
 impl Default for Config {
     fn default() -> Self {
         let (kept, patience) = (Duration::from_secs(30), Duration::from_secs(30));
-        Self { rule: Rule::Detour, kept, kept_bytes: 64 << 20, patience }
+        let (kept_bytes, window) = (64 << 20, 4 << 20);
+        Self { rule: Rule::Detour, kept, kept_bytes, patience, receipts: false, window, grows: false }
+    }
+}
+
+impl Config {
+    /// For a cluster: with receipts, in a tree that grows.
+    #[must_use]
+    pub fn cluster() -> Self {
+        Self { receipts: true, grows: true, ..Self::default() }
     }
 }
 
@@ -54,6 +74,9 @@ pub enum CastError {
     /// One of them.
     #[error("there is no node {0} in this tree of {1}")]
     Unknown(Id, u32),
+    /// The window is full.
+    #[error("too much is under way: wait until some of it has settled")]
+    Busy,
 }
 
 /// What a node is told.
@@ -74,6 +97,25 @@ pub enum Input<'a> {
         /// Who.
         ids: &'a [Id],
     },
+    /// Somebody sits here now; the tree grows when it must.
+    Seated {
+        /// Where.
+        id: Id,
+        /// In which life.
+        life: u64,
+        /// It was there before us: we begin with the first of its casts that comes.
+        before: bool,
+    },
+    /// The tree has so many seats.
+    Sized {
+        /// How many.
+        nodes: u32,
+    },
+    /// Our link with this one is cut, though it lives, until it is told to be back.
+    Cut {
+        /// Who.
+        id: Id,
+    },
 }
 
 /// What a node decides.
@@ -86,7 +128,7 @@ pub enum Output<'a> {
         /// The message.
         bytes: &'a [u8],
     },
-    /// No way leads there over living neighbours: send it directly, to where the directory says that it is.
+    /// No way leads there over living neighbours, or none is needed: send it directly, to where the directory says that it is.
     Reach {
         /// Who.
         to: Id,
@@ -107,6 +149,15 @@ pub enum Output<'a> {
         /// Who.
         to: Id,
     },
+    /// All who live have what we cast.
+    Settled {
+        /// All casts to everybody up to this one; otherwise one to some.
+        whole: bool,
+        /// What [`Caster::broadcast`] or [`Caster::multicast`] said.
+        number: u64,
+        /// Destinations that died before they had it.
+        missed: &'a [Id],
+    },
 }
 
 /// A sink for what nodes decide.
@@ -118,7 +169,7 @@ impl<S: for<'a> Sink<Output<'a>>> Out for S {}
 pub struct Counters {
     /// Messages that could not be read, or name nodes that there are not.
     pub malformed: u64,
-    /// Messages of another tree.
+    /// Messages of another tree, or of a life that is over.
     pub strays: u64,
     /// Messages that had come before.
     pub twice: u64,
@@ -138,59 +189,42 @@ pub struct Caster {
     /// Which tree.
     name: u64,
     me: Id,
+    life: u64,
+    /// Nobody is known to sit here or beyond.
+    known: u32,
     router: Router,
     dead: BTreeSet<Id>,
+    /// They live, but our links with them do not carry.
+    cut: BTreeSet<Id>,
     /// How many broadcasts of ours there were, and messages to each.
     casts: u64,
     letters: BTreeMap<Id, u64>,
-    /// Broadcasts, and messages to us, of each source.
-    sources: BTreeMap<Id, [Window; 2]>,
-    recent: VecDeque<Recent>,
-    recent_bytes: usize,
+    /// Everybody has our casts up to this one.
+    stable: u64,
+    pending: Pending,
+    sources: BTreeMap<Id, Source>,
+    /// Sources of which a message is missing.
+    waits: BTreeSet<Id>,
+    memory: Memory,
     counters: Counters,
 }
 
-/// A message that we have had lately.
-#[derive(Clone, PartialEq, Eq, Debug)]
-struct Recent {
-    source: Id,
-    number: u64,
-    body: Arc<[u8]>,
-    until: Instant,
-    sent: Vec<Sent>,
+/// Somebody who casts.
+#[derive(Clone, PartialEq, Eq, Default, Debug)]
+struct Source {
+    life: u64,
+    /// Broadcasts, and messages to us.
+    windows: [Window; 2],
+    branch: Branch,
 }
 
-/// What we made of it.
-#[derive(Clone, PartialEq, Eq, Debug)]
-enum Sent {
-    Down(Id),
-    /// To whom, as it was before.
-    Along(Id, Multicast),
-}
-
-impl Recent {
-    fn bytes(&self) -> usize {
-        self.body.len() + self.sent.iter().map(Sent::bytes).sum::<usize>()
+impl Source {
+    fn waits_since(&self) -> Instant {
+        self.windows.iter().map(Window::waits_since).fold(Instant::NEVER, Instant::min)
     }
 }
 
-impl Sent {
-    fn bytes(&self) -> usize {
-        match self {
-            Self::Down(_) => 0,
-            Self::Along(_, Multicast { to, path, seen, dead, .. }) => {
-                16 * to.len() + 4 * (path.len() + seen.len() + dead.len())
-            }
-        }
-    }
-
-    fn to(&self) -> Id {
-        match self {
-            Self::Down(to) | Self::Along(to, _) => *to,
-        }
-    }
-}
-
+/// Casting.
 impl Caster {
     /// The node `me` of this tree, in which nobody is known to be dead.
     #[must_use]
@@ -201,14 +235,32 @@ impl Caster {
             tree,
             name,
             me,
+            life: 0,
+            known: tree.len(),
             dead: BTreeSet::new(),
+            cut: BTreeSet::new(),
             casts: 0,
             letters: BTreeMap::new(),
+            stable: 0,
+            pending: Pending::default(),
             sources: BTreeMap::new(),
-            recent: VecDeque::new(),
-            recent_bytes: 0,
+            waits: BTreeSet::new(),
+            memory: Memory::default(),
             counters: Counters::default(),
         }
+    }
+
+    /// The same one in a later life, or elsewhere in the tree. What it has had it knows; its own casts begin anew.
+    pub fn sit(&mut self, me: Id, life: u64) {
+        (self.me, self.life) = (me, life);
+        (self.casts, self.stable) = (0, 0);
+        self.letters.clear();
+        self.pending = Pending::default();
+        self.memory = Memory::default();
+        self.sources.remove(&me);
+        self.dead.remove(&me);
+        self.known = self.known.max(me.0 + 1);
+        self.grow(me);
     }
 
     /// Its number.
@@ -217,33 +269,63 @@ impl Caster {
         self.me
     }
 
+    /// Its tree.
+    #[must_use]
+    pub fn tree(&self) -> &Tree {
+        &self.tree
+    }
+
+    /// Whether somebody lives there, as far as it knows.
+    #[must_use]
+    pub fn lives(&self, id: Id) -> bool {
+        id.0 < self.known && !self.dead.contains(&id)
+    }
+
     /// What was dropped, and what happened how often.
     #[must_use]
     pub fn counters(&self) -> &Counters {
         &self.counters
     }
 
-    /// Casts to everybody, ourselves included.
-    ///
-    /// # Errors
-    /// See [`CastError`].
-    pub fn broadcast(&mut self, now: Instant, body: &[u8], out: &mut impl Out) -> Result<(), CastError> {
-        checked(body)?;
-        self.casts += 1;
-        let (body, number) = (Arc::from(body), self.casts);
-        self.take(now, self.me, number, &body, out);
-        if self.me != ROOT {
-            self.envelop(now, (self.me, number, &body), vec![ROOT], out);
-        }
-        Ok(())
+    /// Whether a cast of so many bytes would be taken now.
+    #[must_use]
+    pub fn has_room(&self, len: usize) -> bool {
+        !self.config.receipts || self.pending.fits(len, self.config.window)
     }
 
-    /// Casts to these, each once.
+    /// ST-2: says hello to the parent and to the left neighbour, at the right end of a level also to the one at the left end.
+    pub fn hello(&self, out: &mut impl Out) {
+        let (parent, left, right) = (self.tree.parent(self.me), self.tree.left(self.me), self.tree.right(self.me));
+        let first = right.filter(|r| r.0 < self.me.0);
+        let all: BTreeSet<Id> = [parent, left, first].into_iter().flatten().filter(|&id| self.lives(id)).collect();
+        let cast = Cast { number: 0, ..self.own(0, &Arc::from([])) };
+        all.into_iter().for_each(|to| self.send(to, &cast, Kind::Hello, out));
+    }
+
+    /// Casts to everybody, ourselves included; its number.
     ///
     /// # Errors
     /// See [`CastError`].
-    pub fn multicast(&mut self, now: Instant, to: &[Id], body: &[u8], out: &mut impl Out) -> Result<(), CastError> {
-        checked(body)?;
+    pub fn broadcast(&mut self, now: Instant, body: &[u8], out: &mut impl Out) -> Result<u64, CastError> {
+        self.check(body)?;
+        self.casts += 1;
+        let cast = self.own(self.casts, &Arc::from(body));
+        if self.config.receipts {
+            self.pending.cast(cast.number, body.len());
+        }
+        self.take(now, &cast, out);
+        if self.me != ROOT {
+            self.envelop(now, &cast, vec![ROOT], out);
+        }
+        Ok(cast.number)
+    }
+
+    /// Casts to these, each once; its number.
+    ///
+    /// # Errors
+    /// See [`CastError`].
+    pub fn multicast(&mut self, now: Instant, to: &[Id], body: &[u8], out: &mut impl Out) -> Result<u64, CastError> {
+        self.check(body)?;
         let all: BTreeSet<Id> = to.iter().copied().collect();
         if !(1..=LIST_MAX).contains(&all.len()) {
             return Err(CastError::Destinations(all.len()));
@@ -251,21 +333,43 @@ impl Caster {
         if let Some(&unknown) = all.iter().find(|&&id| !self.tree.contains(id)) {
             return Err(CastError::Unknown(unknown, self.tree.len()));
         }
-        let body: Arc<[u8]> = Arc::from(body);
-        let mut to = Vec::with_capacity(all.len());
+        let cast = self.own(0, &Arc::from(body));
+        let (mut to, mut missed) = (Vec::with_capacity(all.len()), Vec::new());
         for id in all {
             let number = self.letters.entry(id).or_default();
             *number += 1;
             if id == self.me {
-                out.push(Output::Deliver { source: self.me, whole: false, body: &body });
+                out.push(Output::Deliver { source: self.me, whole: false, body: &cast.body });
+            } else if self.config.receipts && self.dead.contains(&id) {
+                missed.push(id);
             } else {
                 to.push((id, *number));
             }
         }
-        self.go_on(now, (self.me, 0, &body), Multicast { to, seen: vec![self.me], ..Multicast::default() }, out);
-        Ok(())
+        let mut number = 0;
+        if self.config.receipts {
+            number = self.pending.post(to.iter().copied().collect(), missed, body.len());
+            let posted = self.pending.end(number);
+            self.posted(posted, out);
+        }
+        self.go_on(now, &cast, Multicast { to, seen: vec![self.me], ..Multicast::default() }, out);
+        Ok(number)
     }
 
+    fn check(&self, body: &[u8]) -> Result<(), CastError> {
+        if body.len() > BODY_MAX {
+            return Err(CastError::TooLarge(body.len()));
+        }
+        if self.has_room(body.len()) { Ok(()) } else { Err(CastError::Busy) }
+    }
+
+    fn own(&self, number: u64, body: &Arc<[u8]>) -> Cast {
+        Cast { source: self.me, life: self.life, number, stable: self.stable, body: Arc::clone(body) }
+    }
+}
+
+/// Hearing.
+impl Caster {
     fn on_heard(&mut self, now: Instant, bytes: &[u8], out: &mut impl Out) {
         let Ok(message) = Message::parse(bytes) else {
             self.counters.malformed += 1;
@@ -275,62 +379,133 @@ impl Caster {
             self.counters.strays += 1;
             return;
         }
-        let Message { source, number, kind, body, .. } = message;
-        let all = match &kind {
+        let Message { source, life, number, stable, kind, body, .. } = message;
+        let highest = match &kind {
             Kind::Multicast(Multicast { to, path, seen, dead, .. }) => {
                 to.iter().map(|t| t.0).chain(path.iter().chain(seen).chain(dead).copied()).chain([source]).max()
             }
+            Kind::Progress(from) | Kind::Receipt(from) => Some(source.max(*from)),
             Kind::Hello | Kind::Broadcast => Some(source),
         };
         // Who is here has been here.
         let is_lost = matches!(&kind, Kind::Multicast(header) if !header.seen.contains(&self.me));
-        if is_lost || all.is_some_and(|highest| !self.tree.contains(highest)) {
+        if is_lost || highest.is_some_and(|highest| !self.grow(highest)) {
             self.counters.malformed += 1;
             return;
         }
+        let cast = || Cast { source, life, number, stable, body: Arc::from(body) };
         match kind {
             // That somebody lives is told by the layers below.
             Kind::Hello => {}
-            Kind::Broadcast => self.take(now, source, number, &Arc::from(body), out),
-            Kind::Multicast(multicast) => self.on_multicast(now, (source, number, &Arc::from(body)), multicast, out),
+            Kind::Broadcast => self.take(now, &cast(), out),
+            Kind::Multicast(multicast) => self.on_multicast(now, &cast(), multicast, out),
+            Kind::Progress(from) => self.on_progress((source, life), number, from, out),
+            Kind::Receipt(from) if (source, life) == (self.me, self.life) => {
+                let posted = self.pending.received(from, number);
+                self.posted(posted, out);
+            }
+            Kind::Receipt(_) => self.counters.strays += 1,
         }
     }
 
-    /// A broadcast is here: delivers it, and sends it on, unless it was here before.
-    fn take(&mut self, now: Instant, source: Id, number: u64, body: &Arc<[u8]>, out: &mut impl Out) {
-        let [casts, _] = self.sources.entry(source).or_default();
+    /// Whether there can be such a node; others may know of it before us.
+    fn grow(&mut self, id: Id) -> bool {
+        let may_grow = self.config.grows && u64::from(id.0) < 2 * u64::from(self.known) + 64;
+        if !self.tree.contains(id)
+            && may_grow
+            && let Ok(tree) = Tree::new(self.tree.fan_out(), id.0 + 1)
+        {
+            self.tree = tree;
+        }
+        self.tree.contains(id)
+    }
+
+    /// What is known of a source in this life of it; `None` when that is over.
+    fn source(&mut self, of: (Id, u64)) -> Option<&mut Source> {
+        let (id, life) = of;
+        let source = self.sources.entry(id).or_insert_with(|| Source { life, ..Source::default() });
+        if source.life < life {
+            *source = Source { life, ..Source::default() };
+        }
+        (source.life == life).then_some(source)
+    }
+
+    /// A broadcast is here: sends it on, and delivers it, unless it was here before.
+    fn take(&mut self, now: Instant, cast: &Cast, out: &mut impl Out) {
+        let Cast { source: id, life, number, stable, ref body } = *cast;
+        let Some(source) = self.source((id, life)) else {
+            self.counters.strays += 1;
+            return;
+        };
+        let [casts, _] = &mut source.windows;
         if casts.has(number) {
             self.counters.twice += 1;
             return;
         }
-        for body in casts.take(now, number, body) {
-            out.push(Output::Deliver { source, whole: true, body: &body });
+        if casts.is_open() {
+            source.branch.reach(number - 1);
         }
-        let parts = spread::messages(&self.tree, self.me, |id| !self.dead.contains(&id));
+        let ready = casts.take(now, number, body);
+        if stable > 0 {
+            source.branch.reach(stable);
+            self.memory.stable(id, life, stable);
+        }
+        self.spread(now, cast, out);
+        for body in ready {
+            out.push(Output::Deliver { source: id, whole: true, body: &body });
+        }
+        self.note_waits(id);
+        if self.dead.contains(&id) {
+            self.pass_up(now, cast, out);
+        }
+    }
+
+    fn spread(&mut self, now: Instant, cast: &Cast, out: &mut impl Out) {
+        let parts = spread::messages(&self.tree, self.me, |id| self.lives(id));
+        let mut bytes = Vec::new();
         for part in parts {
             match part {
-                Part::Around(to) => self.envelop(now, (source, number, body), to, out),
+                Part::Around(to) => self.envelop(now, cast, to, out),
+                Part::Down(to) if self.cut.contains(&to) => self.envelop(now, cast, vec![to], out),
                 Part::Down(to) => {
-                    self.remember(now, (source, number, body), Some(Sent::Down(to)));
-                    self.send(to, (source, number, body), Kind::Broadcast, out);
+                    self.remember(now, cast, Some(Sent::Down(to)), Vec::new());
+                    if bytes.is_empty() {
+                        bytes = self.message(cast, Kind::Broadcast);
+                    }
+                    out.push(Output::Send { to, bytes: &bytes });
                 }
             }
         }
+        let awaits = match self.config.receipts {
+            true => self.awaited(self.me, cast),
+            false => Vec::new(),
+        };
+        let is_done = awaits.is_empty();
         // Also who sends it to nobody may have to stand in for those above it.
-        self.remember(now, (source, number, body), None);
-        if self.dead.contains(&source) {
-            self.pass_up(now, (source, number, body), out);
+        self.remember(now, cast, None, awaits);
+        if is_done {
+            self.finish((cast.source, cast.life), &[cast.number], out);
         }
     }
 
-    /// Sends a broadcast to these in an envelope.
-    fn envelop(&mut self, now: Instant, cast: (Id, u64, &Arc<[u8]>), to: Vec<Id>, out: &mut impl Out) {
-        let to = visits(&self.tree, self.me, to);
-        self.go_on(now, cast, Multicast { to, whole: true, seen: vec![self.me], ..Multicast::default() }, out);
+    /// Whose branches below somebody are not known to have a cast.
+    fn awaited(&self, below: Id, cast: &Cast) -> Vec<Id> {
+        let mut awaits = spread::heirs(&self.tree, below, |id| self.lives(id));
+        if let Some(source) = self.sources.get(&cast.source).filter(|s| s.life == cast.life) {
+            awaits.retain(|&id| !source.branch.has(cast.number, std::iter::once(id).chain(self.tree.above(id))));
+        }
+        awaits
     }
 
-    fn on_multicast(&mut self, now: Instant, cast: (Id, u64, &Arc<[u8]>), mut header: Multicast, out: &mut impl Out) {
-        let (source, number, body) = cast;
+    fn note_waits(&mut self, id: Id) {
+        if self.sources.get(&id).is_some_and(|s| s.waits_since() != Instant::NEVER) {
+            self.waits.insert(id);
+        } else {
+            self.waits.remove(&id);
+        }
+    }
+
+    fn on_multicast(&mut self, now: Instant, cast: &Cast, mut header: Multicast, out: &mut impl Out) {
         let (to, letter) = header.to[header.index as usize];
         if to != self.me {
             return self.go_on(now, cast, header, out);
@@ -340,37 +515,60 @@ impl Caster {
         let whole = header.whole;
         self.go_on(now, cast, header, out);
         if whole {
-            return self.take(now, source, number, body, out);
+            return self.take(now, cast, out);
         }
-        let [_, letters] = self.sources.entry(source).or_default();
+        let Some(source) = self.source((cast.source, cast.life)) else {
+            self.counters.strays += 1;
+            return;
+        };
+        let [_, letters] = &mut source.windows;
         if letters.has(letter) {
             self.counters.twice += 1;
             return;
         }
-        for body in letters.take(now, letter, body) {
-            out.push(Output::Deliver { source, whole: false, body: &body });
+        for body in letters.take(now, letter, &cast.body) {
+            out.push(Output::Deliver { source: cast.source, whole: false, body: &body });
         }
+        self.note_waits(cast.source);
+        if self.config.receipts && cast.source != self.me {
+            let receipt = Cast { number: letter, stable: 0, body: Arc::from([]), ..cast.clone() };
+            let bytes = self.message(&receipt, Kind::Receipt(self.me));
+            out.push(Output::Reach { to: cast.source, bytes: &bytes });
+        }
+    }
+}
+
+/// Sending.
+impl Caster {
+    /// Sends a broadcast to these in an envelope.
+    fn envelop(&mut self, now: Instant, cast: &Cast, to: Vec<Id>, out: &mut impl Out) {
+        let to = visits(&self.tree, self.me, to);
+        self.go_on(now, cast, Multicast { to, whole: true, seen: vec![self.me], ..Multicast::default() }, out);
     }
 
     /// Sends a multicast to its next hop, past destinations that are dead.
-    fn go_on(&mut self, now: Instant, cast: (Id, u64, &Arc<[u8]>), mut header: Multicast, out: &mut impl Out) {
+    fn go_on(&mut self, now: Instant, cast: &Cast, mut header: Multicast, out: &mut impl Out) {
         while let Some(&(to, _)) = header.to.get(header.index as usize) {
             if to == self.me {
                 // Below a dead destination we found ourselves.
                 return self.on_multicast(now, cast, header, out);
             }
             let before = header.clone();
-            let is_dead = self.dead.contains(&to) || header.dead.contains(&to);
+            let is_dead = !self.lives(to) || header.dead.contains(&to);
             let Multicast { path, seen, dead, .. } = &mut header;
             let mut transit = Transit::of(std::mem::take(path), std::mem::take(seen), std::mem::take(dead));
+            let (known, gone, cut) = (self.known, &self.dead, &self.cut);
+            let lives = |id: Id| id.0 < known && !gone.contains(&id) && !cut.contains(&id);
             let hop = match is_dead {
                 true => Hop::Nowhere,
-                false => transit.hop(&mut self.router, &self.tree, self.me, to, |id| !self.dead.contains(&id)),
+                false => transit.hop(&mut self.router, &self.tree, self.me, to, lives),
             };
             (header.path, header.seen, header.dead) = transit.into_parts();
+            // Others reach them.
+            header.dead.retain(|id| !self.cut.contains(id));
             match hop {
                 Hop::On(next) | Hop::Back(next) => {
-                    self.remember(now, cast, Some(Sent::Along(next, before)));
+                    self.remember(now, cast, Some(Sent::Along(next, before)), Vec::new());
                     return self.send(next, cast, Kind::Multicast(header), out);
                 }
                 Hop::Nowhere => {
@@ -382,7 +580,7 @@ impl Caster {
     }
 
     /// Nobody leads to this destination: it is dead, or an orphan.
-    fn give_up(&self, cast: (Id, u64, &Arc<[u8]>), header: &mut Multicast, to: Id, is_dead: bool, out: &mut impl Out) {
+    fn give_up(&self, cast: &Cast, header: &mut Multicast, to: Id, is_dead: bool, out: &mut impl Out) {
         let index = header.index as usize;
         if !is_dead {
             let kind = if header.whole {
@@ -410,90 +608,240 @@ impl Caster {
         header.to.splice(index..=index, visits(&self.tree, self.me, below));
     }
 
-    fn send(&self, to: Id, cast: (Id, u64, &Arc<[u8]>), kind: Kind, out: &mut impl Out) {
+    fn send(&self, to: Id, cast: &Cast, kind: Kind, out: &mut impl Out) {
         let bytes = self.message(cast, kind);
         out.push(Output::Send { to, bytes: &bytes });
     }
 
-    fn message(&self, (source, number, body): (Id, u64, &Arc<[u8]>), kind: Kind) -> Vec<u8> {
+    fn message(&self, cast: &Cast, kind: Kind) -> Vec<u8> {
+        let &Cast { source, life, number, stable, ref body } = cast;
         let mut bytes = Vec::with_capacity(body.len() + 64);
-        Message { tree: self.name, source, number, kind, body }.encode(&mut bytes);
+        Message { tree: self.name, source, life, number, stable, kind, body }.encode(&mut bytes);
         bytes
     }
 
-    fn remember(&mut self, now: Instant, (source, number, body): (Id, u64, &Arc<[u8]>), sent: Option<Sent>) {
-        let is_it = |r: &Recent| (r.source, r.number) == (source, number) && Arc::ptr_eq(&r.body, body);
-        // What is sent on was taken just now, most likely.
-        if let Some(recent) = self.recent.iter_mut().rev().take(4).find(|r| is_it(r)) {
-            self.recent_bytes += sent.as_ref().map_or(0, Sent::bytes);
-            recent.sent.extend(sent);
-            return;
-        }
-        let (until, sent) = (now + self.config.kept, sent.into_iter().collect());
-        let recent = Recent { source, number, body: Arc::clone(body), until, sent };
-        self.recent_bytes += recent.bytes();
-        self.recent.push_back(recent);
-        while self.recent_bytes > self.config.kept_bytes && self.recent.len() > 1 {
-            self.forget();
-            self.counters.forgotten += 1;
-        }
+    fn remember(&mut self, now: Instant, cast: &Cast, sent: Option<Sent>, awaits: Vec<Id>) {
+        self.memory.note(now + self.config.kept, cast, sent, awaits);
+        self.counters.forgotten += self.memory.fit(self.config.kept_bytes);
     }
+}
 
-    fn forget(&mut self) {
-        if let Some(recent) = self.recent.pop_front() {
-            self.recent_bytes -= recent.bytes();
-        }
-    }
-
+/// Damage.
+impl Caster {
     fn on_failed(&mut self, now: Instant, ids: &[Id], out: &mut impl Out) {
         let news: Vec<Id> = ids.iter().copied().filter(|&id| id != self.me && self.dead.insert(id)).collect();
         if news.is_empty() {
             return;
         }
-        let line: Vec<Id> = std::iter::successors(self.tree.parent(self.me), |&id| self.tree.parent(id)).collect();
-        let lonely = !line.is_empty() && line.iter().all(|id| self.dead.contains(id));
+        let line: Vec<Id> = self.tree.above(self.me).collect();
+        let lonely = !line.is_empty() && line.iter().all(|&id| !self.lives(id));
         let is_above = line.iter().any(|id| news.contains(id));
         let stands_in = lonely && is_above;
-        for mut recent in std::mem::take(&mut self.recent) {
-            self.recent_bytes -= recent.bytes();
+        for mut recent in self.memory.take() {
             let lost: Vec<Sent>;
             (lost, recent.sent) = recent.sent.drain(..).partition(|s| news.contains(&s.to()));
-            let (source, number, body) = (recent.source, recent.number, Arc::clone(&recent.body));
-            let cast = (source, number, &body);
-            self.recent_bytes += recent.bytes();
-            self.recent.push_back(recent);
+            self.pass_awaits(&mut recent, &news, out);
+            let cast = recent.cast.clone();
+            self.memory.keep(recent);
             self.counters.again += lost.len() as u64;
             for sent in lost {
                 match sent {
-                    Sent::Down(child) => self.envelop(now, cast, spread::below(&self.tree, child), out),
-                    Sent::Along(_, header) => self.go_on(now, cast, header, out),
+                    Sent::Down(child) => self.envelop(now, &cast, spread::below(&self.tree, child), out),
+                    Sent::Along(_, header) => self.go_on(now, &cast, header, out),
                 }
             }
             // Letters to some have no number here.
-            let may_be_lost = stands_in || self.dead.contains(&source) && (news.contains(&source) || is_above);
-            if number > 0 && may_be_lost {
-                self.pass_up(now, cast, out);
+            let may_be_lost =
+                stands_in || self.dead.contains(&cast.source) && (news.contains(&cast.source) || is_above);
+            if cast.number > 0 && may_be_lost {
+                self.pass_up(now, &cast, out);
             }
+        }
+        for posted in self.pending.failed(&news) {
+            self.posted(Some(posted), out);
+        }
+        self.report_again(out);
+    }
+
+    /// Who was awaited and is dead is awaited no more, but those below it are.
+    fn pass_awaits(&mut self, recent: &mut Recent, news: &[Id], out: &mut impl Out) {
+        let (gone, mut left): (Vec<Id>, Vec<Id>) = recent.awaits.iter().partition(|id| news.contains(id));
+        if gone.is_empty() {
+            return;
+        }
+        for id in gone {
+            left.extend(self.awaited(id, &recent.cast));
+        }
+        recent.awaits = left;
+        if recent.awaits.is_empty() {
+            self.finish((recent.cast.source, recent.cast.life), &[recent.cast.number], out);
         }
     }
 
     /// Sees to it that whoever is next above us has it; where nobody is, we stand in for the root.
-    fn pass_up(&mut self, now: Instant, cast: (Id, u64, &Arc<[u8]>), out: &mut impl Out) {
-        let mut above = std::iter::successors(self.tree.parent(self.me), |&id| self.tree.parent(id));
-        match above.find(|id| !self.dead.contains(id)) {
+    fn pass_up(&mut self, now: Instant, cast: &Cast, out: &mut impl Out) {
+        match self.next_above() {
             Some(next) => self.envelop(now, cast, vec![next], out),
             None if self.me != ROOT => self.envelop(now, cast, spread::below(&self.tree, ROOT), out),
             None => {}
+        }
+    }
+
+    fn next_above(&self) -> Option<Id> {
+        self.tree.above(self.me).find(|&id| self.lives(id))
+    }
+
+    /// What was sent to somebody who lives may not have come: it goes around.
+    fn on_cut(&mut self, now: Instant, id: Id, out: &mut impl Out) {
+        if !self.lives(id) || !self.cut.insert(id) {
+            return;
+        }
+        let mut again = Vec::new();
+        for recent in self.memory.iter() {
+            // Of a message to some nobody says here whether it came.
+            let is_open = recent.cast.number == 0 || !recent.awaits.is_empty() || !self.config.receipts;
+            let lost = recent.sent.iter().filter(|s| s.to() == id && is_open);
+            again.extend(lost.map(|sent| (recent.cast.clone(), sent.clone())));
+        }
+        self.counters.again += again.len() as u64;
+        for (cast, sent) in again {
+            match sent {
+                Sent::Down(to) => self.envelop(now, &cast, vec![to], out),
+                Sent::Along(_, header) => self.go_on(now, &cast, header, out),
+            }
+        }
+        // It hears of our progress when the link carries again.
+        for source in self.sources.values_mut() {
+            source.branch.told = source.branch.told.filter(|told| told.0 != id);
+        }
+    }
+}
+
+/// Receipts.
+impl Caster {
+    /// Our whole branch has these casts of a source.
+    fn finish(&mut self, of: (Id, u64), numbers: &[u64], out: &mut impl Out) {
+        if !self.config.receipts {
+            return;
+        }
+        let Some(source) = self.source(of) else { return };
+        let mut moved = false;
+        for &number in numbers {
+            moved |= source.branch.finish(number);
+        }
+        if moved {
+            self.report(of.0, out);
+        }
+    }
+
+    /// Tells how far our branch has come with the casts of a source: who is next above us, or else the source itself.
+    fn report(&mut self, id: Id, out: &mut impl Out) {
+        let above = self.next_above();
+        let to = match above {
+            Some(above) => above,
+            None if id == self.me => return self.settle(out),
+            None if !self.lives(id) => return,
+            None => id,
+        };
+        // It hears of it when the link carries again.
+        if self.cut.contains(&to) {
+            return;
+        }
+        let Some(source) = self.sources.get_mut(&id) else { return };
+        let upto = source.branch.upto;
+        if upto == 0 || source.branch.told == Some((to, upto)) {
+            return;
+        }
+        source.branch.told = Some((to, upto));
+        let cast = Cast { source: id, life: source.life, number: upto, stable: 0, body: Arc::from([]) };
+        let bytes = self.message(&cast, Kind::Progress(self.me));
+        out.push(match self.tree.are_linked(self.me, to) {
+            true => Output::Send { to, bytes: &bytes },
+            false => Output::Reach { to, bytes: &bytes },
+        });
+    }
+
+    /// Who is above us has changed, perhaps.
+    fn report_again(&mut self, out: &mut impl Out) {
+        if !self.config.receipts {
+            return;
+        }
+        let sources: Vec<Id> = self.sources.keys().copied().collect();
+        sources.into_iter().for_each(|id| self.report(id, out));
+        self.settle(out);
+    }
+
+    fn on_progress(&mut self, of: (Id, u64), upto: u64, from: Id, out: &mut impl Out) {
+        let is_below = |id: Id, top: Id| id == top || self.tree.above(id).any(|a| a == top);
+        if of == (self.me, self.life) && !is_below(from, self.me) {
+            let known = self.pending.tops.entry(from).or_default();
+            *known = upto.max(*known);
+            return self.settle(out);
+        }
+        let tree = self.tree;
+        if let Some(source) = self.source(of) {
+            source.branch.hear(from, upto);
+        }
+        let done = self.memory.progress(of, upto, |id| id == from || tree.above(id).any(|a| a == from));
+        self.finish(of, &done, out);
+    }
+
+    /// Looks how far all branches have come with our casts.
+    fn settle(&mut self, out: &mut impl Out) {
+        if self.stable >= self.casts {
+            return;
+        }
+        let tops = spread::tops(&self.tree, |id| self.lives(id));
+        let own = self.sources.get(&self.me).map_or(0, |s| s.branch.upto);
+        let reached = |id: &Id| if *id == self.me { own } else { self.pending.tops.get(id).copied().unwrap_or(0) };
+        let Some(upto) = tops.iter().map(reached).min().filter(|&upto| upto > self.stable) else { return };
+        // Somebody may say more than there is.
+        let upto = upto.min(self.casts);
+        self.stable = upto;
+        self.memory.stable(self.me, self.life, upto);
+        if self.pending.settle(upto) {
+            out.push(Output::Settled { whole: true, number: upto, missed: &[] });
+        }
+    }
+
+    fn posted(&self, posted: Option<Posted>, out: &mut impl Out) {
+        if let Some(Posted { number, missed }) = posted {
+            out.push(Output::Settled { whole: false, number, missed: &missed });
+        }
+    }
+}
+
+/// Seats.
+impl Caster {
+    fn on_seated(&mut self, id: Id, life: u64, before: bool, out: &mut impl Out) {
+        if id == self.me {
+            return;
+        }
+        self.known = self.known.max(id.0.saturating_add(1));
+        if !self.grow(id) {
+            return;
+        }
+        self.dead.remove(&id);
+        if self.sources.get(&id).is_none_or(|s| s.life < life) {
+            let window = || if before { Window::open() } else { Window::default() };
+            let source = Source { life, windows: [window(), window()], branch: Branch::default() };
+            self.sources.insert(id, source);
+            self.letters.remove(&id);
+        }
+        self.report_again(out);
+    }
+
+    fn resize(&mut self, nodes: u32) {
+        let nodes = nodes.max(self.me.0 + 1);
+        if let Ok(tree) = Tree::new(self.tree.fan_out(), nodes) {
+            (self.tree, self.known) = (tree, nodes);
+            self.dead.retain(|id| id.0 < nodes);
         }
     }
 }
 
 /// The top of each tree.
 const ROOT: Id = Id(0);
-
-fn checked(body: &[u8]) -> Result<(), CastError> {
-    if body.len() > BODY_MAX { Err(CastError::TooLarge(body.len())) } else { Ok(()) }
-}
 
 /// Destinations of an envelope, in the order of their visits.
 fn visits(tree: &Tree, at: Id, to: Vec<Id>) -> Vec<(Id, u64)> {
@@ -511,7 +859,16 @@ impl Machine for Caster {
         match input {
             Input::Heard { bytes } => self.on_heard(now, bytes, out),
             Input::Failed { ids } => self.on_failed(now, ids, out),
-            Input::Back { ids } => ids.iter().for_each(|id| _ = self.dead.remove(id)),
+            Input::Back { ids } => {
+                for id in ids {
+                    self.dead.remove(id);
+                    self.cut.remove(id);
+                }
+                self.report_again(out);
+            }
+            Input::Seated { id, life, before } => self.on_seated(id, life, before, out),
+            Input::Sized { nodes } => self.resize(nodes),
+            Input::Cut { id } => self.on_cut(now, id, out),
         }
     }
 
@@ -519,43 +876,37 @@ impl Machine for Caster {
     where
         S: for<'a> Sink<Output<'a>>,
     {
-        while self.recent.front().is_some_and(|r| r.until <= now) {
-            self.forget();
-        }
+        self.memory.expire(now);
         let patience = self.config.patience;
-        for (&source, windows) in &mut self.sources {
-            for (window, whole) in windows.iter_mut().zip([true, false]) {
+        let late = |s: &Source| s.waits_since() != Instant::NEVER && s.waits_since() + patience <= now;
+        let late: Vec<Id> = self.waits.iter().copied().filter(|id| self.sources.get(id).is_some_and(late)).collect();
+        for id in late {
+            let Some(source) = self.sources.get_mut(&id) else { continue };
+            for (window, whole) in source.windows.iter_mut().zip([true, false]) {
                 if window.waits_since() != Instant::NEVER && window.waits_since() + patience <= now {
                     self.counters.missed += window.skip();
                     for body in window.ready(now) {
-                        out.push(Output::Deliver { source, whole, body: &body });
+                        out.push(Output::Deliver { source: id, whole, body: &body });
                     }
                 }
             }
+            self.note_waits(id);
         }
     }
 
     fn deadline(&self) -> Instant {
-        let windows = self.sources.values().flatten().map(Window::waits_since);
+        let windows = self.waits.iter().filter_map(|id| self.sources.get(id)).map(Source::waits_since);
         let waits = windows.filter(|&since| since != Instant::NEVER).map(|since| since + self.config.patience);
-        waits.chain(self.recent.front().map(|r| r.until)).fold(Instant::NEVER, Instant::min)
+        waits.fold(self.memory.deadline(), Instant::min)
     }
 
     fn fingerprint(&self, print: &mut Fingerprint) {
-        print.add(&self.dead).add(&self.casts).add(&self.letters);
-        for (source, windows) in &self.sources {
-            print.add(source);
-            windows.iter().for_each(|w| w.fingerprint(print));
+        print.add(&self.dead).add(&self.cut).add(&(self.casts, self.stable)).add(&self.letters).add(&self.pending);
+        print.add(&(self.me, self.life, self.known, self.tree));
+        for (id, source) in &self.sources {
+            print.add(&(id, source.life, &source.branch));
+            source.windows.iter().for_each(|w| w.fingerprint(print));
         }
-        for recent in &self.recent {
-            print.add(&(recent.source, recent.number, &recent.body));
-            print.instant(recent.until);
-            for sent in &recent.sent {
-                match sent {
-                    Sent::Down(to) => print.add(&(to, None::<&Multicast>)),
-                    Sent::Along(to, header) => print.add(&(to, Some(header))),
-                };
-            }
-        }
+        self.memory.fingerprint(print);
     }
 }

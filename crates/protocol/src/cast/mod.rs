@@ -6,14 +6,20 @@
 //! | file | idea |
 //! |---|---|
 //! | [`tree`] | the k-ary sibling tree: neighbours, computed by everybody alone |
+//! | [`seats`] | who sits where in it: the directory that the cluster is itself |
 //! | [`route`] | which neighbour is nearest: four rules behind one interface |
 //! | [`walk`] | one multicast on its way: its transit list, its way back |
 //! | [`spread`] | whom a node sends a broadcast: children, and who is below dead ones |
 //! | `window` | messages of a source, once and in order |
+//! | `recent` | casts that are under way, and what was made of them |
+//! | `progress` | how far casts have come: receipts, and the window of a source |
 //! | `machine` | a node: all of that, and what to send again when somebody dies meanwhile |
 
 mod machine;
+mod progress;
+mod recent;
 pub mod route;
+pub mod seats;
 pub mod spread;
 pub mod tree;
 pub mod walk;

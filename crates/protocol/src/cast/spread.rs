@@ -30,6 +30,30 @@ pub fn below(tree: &Tree, dead: Id) -> Vec<Id> {
     tree.children(dead).collect()
 }
 
+/// Those to whom a node is the nearest living one above: whoever lives next below it.
+#[must_use]
+pub fn heirs(tree: &Tree, at: Id, lives: impl Fn(Id) -> bool) -> Vec<Id> {
+    first_living(tree, tree.children(at).collect(), lives)
+}
+
+/// Those who have nobody living above them: the root, or whoever lives next below it.
+#[must_use]
+pub fn tops(tree: &Tree, lives: impl Fn(Id) -> bool) -> Vec<Id> {
+    first_living(tree, vec![Id(0)], lives)
+}
+
+fn first_living(tree: &Tree, mut edge: Vec<Id>, lives: impl Fn(Id) -> bool) -> Vec<Id> {
+    let mut living = Vec::new();
+    while let Some(at) = edge.pop() {
+        if lives(at) {
+            living.push(at);
+        } else {
+            edge.extend(tree.children(at));
+        }
+    }
+    living
+}
+
 /// Neighbours in a ring as they are best visited from a node, the first one last: from the end that is nearer.
 #[must_use]
 pub fn in_turn(tree: &Tree, at: Id, mut to: Vec<Id>) -> Vec<Id> {
@@ -44,6 +68,16 @@ pub fn in_turn(tree: &Tree, at: Id, mut to: Vec<Id>) -> Vec<Id> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn who_lives_next_below() {
+        let tree = Tree::new(2, 15).unwrap();
+        let dead = [Id(0), Id(1), Id(4)];
+        let mut tops = tops(&tree, |n| !dead.contains(&n));
+        tops.sort_unstable();
+        assert_eq!(tops, [Id(2), Id(3), Id(9), Id(10)]);
+        assert_eq!(heirs(&tree, Id(2), |_| true).len(), 2);
+    }
 
     #[test]
     fn st_4_children_of_a_dead_child_are_sent_to_around_it() {

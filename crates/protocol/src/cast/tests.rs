@@ -18,6 +18,9 @@ struct Net {
     verdicts: Vec<(Id, Id)>,
     delivered: BTreeMap<Id, Vec<(Id, bool, Vec<u8>)>>,
     unreached: Vec<Id>,
+    /// How far each one's own casts have settled, and messages to some with those who missed them.
+    settled: BTreeMap<Id, u64>,
+    posted: BTreeMap<(Id, u64), Vec<Id>>,
     sent: u64,
     rng: Rng,
 }
@@ -25,7 +28,15 @@ struct Net {
 impl Net {
     fn new(k: u32, nodes: u32, rule: Rule, seed: u64) -> Self {
         let tree = Tree::new(k, nodes).unwrap();
-        let config = Config { rule, ..Config::default() };
+        Self::of(tree, Config { rule, ..Config::default() }, seed)
+    }
+
+    /// With receipts.
+    fn settling(k: u32, nodes: u32, seed: u64) -> Self {
+        Self::of(Tree::new(k, nodes).unwrap(), Config { window: 40, ..Config::cluster() }, seed)
+    }
+
+    fn of(tree: Tree, config: Config, seed: u64) -> Self {
         let node = |id: Id| (id, Caster::new(config, tree, NAME, id));
         Self {
             now: Instant(1_000_000_000),
@@ -34,6 +45,8 @@ impl Net {
             verdicts: Vec::new(),
             delivered: BTreeMap::new(),
             unreached: Vec::new(),
+            settled: BTreeMap::new(),
+            posted: BTreeMap::new(),
             sent: 0,
             rng: Rng::new(seed, 6),
         }
@@ -43,6 +56,7 @@ impl Net {
         let Some(node) = self.nodes.get_mut(&at) else { return };
         let (letters, delivered, unreached, sent) =
             (&mut self.letters, self.delivered.entry(at).or_default(), &mut self.unreached, &mut self.sent);
+        let (settled, posted) = (&mut self.settled, &mut self.posted);
         act(node, self.now, &mut |output| match output {
             Output::Send { to, bytes } => {
                 *sent += 1;
@@ -51,15 +65,21 @@ impl Net {
             Output::Reach { to, bytes } => letters.entry((at, to, true)).or_default().push_back(bytes.to_vec()),
             Output::Deliver { source, whole, body } => delivered.push((source, whole, body.to_vec())),
             Output::Unreached { to } => unreached.push(to),
+            Output::Settled { whole: true, number, .. } => {
+                assert!(settled.insert(at, number).is_none_or(|before| before < number), "it only grows");
+            }
+            Output::Settled { number, missed, .. } => {
+                assert!(posted.insert((at, number), missed.to_vec()).is_none(), "once");
+            }
         });
     }
 
     fn broadcast(&mut self, from: Id, body: &[u8]) {
-        self.act(from, |node, now, out| node.broadcast(now, body, &mut Each(out)).unwrap());
+        self.act(from, |node, now, out| _ = node.broadcast(now, body, &mut Each(out)).unwrap());
     }
 
     fn multicast(&mut self, from: Id, to: &[Id], body: &[u8]) {
-        self.act(from, |node, now, out| node.multicast(now, to, body, &mut Each(out)).unwrap());
+        self.act(from, |node, now, out| _ = node.multicast(now, to, body, &mut Each(out)).unwrap());
     }
 
     fn told(&mut self, at: Id, of: Id) {
@@ -266,7 +286,8 @@ fn bad_input_is_refused_and_lies_are_counted() {
         message.encode(&mut bytes);
         node.handle(now, Input::Heard { bytes: &bytes }, &mut out);
     };
-    let cast = |tree, source, kind| Message { tree, source: Id(source), number: 1, kind, body: b"" };
+    let cast =
+        |tree, source, kind| Message { tree, source: Id(source), life: 0, number: 1, stable: 0, kind, body: b"" };
     hear(cast(NAME + 1, 0, Kind::Broadcast));
     hear(cast(NAME, 7, Kind::Broadcast));
     let far = Multicast { to: vec![(Id(9), 1)], ..Multicast::default() };
@@ -290,4 +311,125 @@ fn what_is_remembered_is_bounded_and_forgotten() {
     node.expire(end, &mut Each(|_: Output<'_>| {}));
     assert_eq!(node.deadline(), Instant::NEVER);
     assert!(config.kept > Duration::ZERO);
+}
+
+#[test]
+fn all_have_what_has_settled_and_everything_settles() {
+    for (k, n, from) in [(2, 1, 0), (2, 2, 1), (3, 40, 0), (3, 40, 17), (2, 31, 30)] {
+        let mut net = Net::settling(k, n, 3);
+        net.broadcast(Id(from), b"start");
+        assert_eq!(net.settled.get(&Id(from)).copied(), (n == 1).then_some(1));
+        while !net.settled.contains_key(&Id(from)) {
+            assert!(net.step(), "{k} {n} {from}");
+        }
+        net.assert_all_have(&is_once(&[(Id(from), b"start")]), "when it has settled");
+        net.multicast(Id(from), &[Id(0), Id(n - 1)], b"two");
+        net.settle();
+        assert_eq!(net.posted[&(Id(from), 1)], []);
+    }
+}
+
+#[test]
+fn a_window_holds_back_who_casts_too_much() {
+    let mut net = Net::settling(2, 7, 1);
+    net.broadcast(Id(5), &[1; 40]);
+    net.act(Id(5), |node, now, out| {
+        assert_eq!(node.broadcast(now, b"more", &mut Each(&mut *out)), Err(CastError::Busy));
+        assert_eq!(node.multicast(now, &[Id(1)], b"more", &mut Each(out)), Err(CastError::Busy));
+    });
+    net.settle();
+    net.broadcast(Id(5), b"more");
+    net.settle();
+    assert_eq!(net.settled[&Id(5)], 2);
+}
+
+/// Crashes while casts are under way: those who live have them all, and whoever cast and lives knows that.
+#[test]
+fn what_is_cast_settles_though_others_die_meanwhile() {
+    let mut missed = 0;
+    for seed in 0..3000 {
+        let mut rng = Rng::new(seed, 9);
+        let (k, n) = (2 + rng.below(3) as u32, 5 + rng.below(28) as u32);
+        let mut net = Net::settling(k, n, seed);
+        let sources: BTreeSet<Id> = (0..3).map(|_| Id(rng.below(n.into()) as u32)).collect();
+        let mut wanted: BTreeMap<Id, Vec<Vec<u8>>> = BTreeMap::new();
+        for round in 0..4u8 {
+            for &source in &sources {
+                let body = vec![round, source.0 as u8];
+                net.broadcast(source, &body);
+                wanted.entry(source).or_default().push(body);
+                (0..rng.below(12)).for_each(|_| _ = net.step());
+            }
+            let victim = Id(rng.below(n.into()) as u32);
+            if !sources.contains(&victim) && net.nodes.len() > 2 {
+                net.crash(victim);
+            }
+            net.multicast(*sources.first().unwrap(), &[Id(rng.below(n.into()) as u32)], b"to one");
+        }
+        net.settle();
+        net.delivered.values_mut().for_each(|d| d.retain(|d| d.1));
+        net.assert_all_have(&wanted, &format!("seed {seed}"));
+        for source in &sources {
+            assert_eq!(net.settled.get(source), Some(&4), "seed {seed}: source {source} of {n}, k {k}");
+        }
+        let posts: Vec<&Vec<Id>> = net.posted.values().collect();
+        assert_eq!(posts.len(), 4, "seed {seed}");
+        missed += posts.iter().filter(|p| !p.is_empty()).count();
+    }
+    assert!(missed > 100, "some were sent to the dead: {missed}");
+}
+
+/// The link between two neighbours carries nothing any more, though both live.
+#[test]
+fn casts_go_around_a_link_that_is_cut() {
+    for from in [0, 1, 5] {
+        let mut net = Net::settling(2, 15, from);
+        let cut = (Id(1), Id(3));
+        for (at, id) in [cut, (cut.1, cut.0)] {
+            net.act(at, |node, now, out| node.handle(now, Input::Cut { id }, &mut Each(out)));
+        }
+        net.broadcast(Id(from as u32), b"around");
+        while net.step() {
+            assert!(!net.letters.keys().any(|l| (l.0, l.1) == cut), "nothing goes over it");
+            net.letters.remove(&(cut.1, cut.0, false));
+        }
+        net.assert_all_have(&is_once(&[(Id(from as u32), b"around")]), "whole tree");
+        assert_eq!(net.settled.len(), 0, "what lies behind the cut could not be told");
+        for (at, id) in [cut, (cut.1, cut.0)] {
+            net.act(at, |node, now, out| node.handle(now, Input::Back { ids: &[id] }, &mut Each(out)));
+        }
+        net.settle();
+        assert_eq!(net.settled.len(), 1);
+    }
+}
+
+#[test]
+fn a_tree_grows_and_a_newcomer_begins_with_the_first_it_hears() {
+    let mut net = Net::settling(2, 3, 1);
+    net.broadcast(Id(0), b"early");
+    net.settle();
+    let (config, tree) = (Config::cluster(), Tree::new(2, 4).unwrap());
+    let mut newcomer = Caster::new(config, tree, NAME, Id(3));
+    newcomer.sit(Id(3), 50);
+    net.nodes.insert(Id(3), newcomer);
+    for id in 0..3 {
+        let seated = Input::Seated { id: Id(id), life: 0, before: true };
+        net.act(Id(3), |node, now, out| node.handle(now, seated, &mut Each(out)));
+        // Not everybody has heard of it when it is sent.
+        let seated = Input::Seated { id: Id(3), life: 50, before: false };
+        net.act(Id(id), |node, now, out| node.handle(now, seated, &mut Each(out)));
+    }
+    net.broadcast(Id(0), b"late");
+    net.broadcast(Id(3), b"new");
+    net.settle();
+    let told = |id: u32| net.delivered[&Id(id)].iter().map(|d| d.2.clone()).collect::<BTreeSet<_>>();
+    assert_eq!(told(3), BTreeSet::from([b"late".to_vec(), b"new".to_vec()]));
+    assert_eq!(told(1).len(), 3);
+    assert_eq!((net.settled[&Id(0)], net.settled[&Id(3)]), (2, 1));
+    // Another one takes its seat, and counts from 1 again.
+    net.nodes.get_mut(&Id(3)).unwrap().sit(Id(3), 51);
+    net.settled.remove(&Id(3));
+    net.broadcast(Id(3), b"anew");
+    net.settle();
+    assert!(net.delivered[&Id(1)].iter().any(|d| d.2 == b"anew"));
 }

@@ -107,6 +107,12 @@ impl Tree {
         (id.0 > 0).then(|| Id((id.0 - 1) / self.k))
     }
 
+    /// Who is above it, the nearest first.
+    pub fn above(&self, id: Id) -> impl Iterator<Item = Id> + use<> {
+        let tree = *self;
+        std::iter::successors(self.parent(id), move |&id| tree.parent(id))
+    }
+
     /// Its children, from left to right.
     pub fn children(&self, id: Id) -> impl DoubleEndedIterator<Item = Id> + ExactSizeIterator + use<> {
         let first = u64::from(id.0) * u64::from(self.k) + 1;

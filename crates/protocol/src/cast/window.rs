@@ -11,7 +11,7 @@ const EARLY_BYTES: usize = 16 << 20;
 /// What has come of a source.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub(super) struct Window {
-    /// The next one to deliver.
+    /// The next one to deliver; 0 when any may be.
     next: u64,
     early: BTreeMap<u64, Arc<[u8]>>,
     bytes: usize,
@@ -26,6 +26,16 @@ impl Default for Window {
 }
 
 impl Window {
+    /// Of a source that was there before us: it begins with the first message that comes.
+    pub(super) fn open() -> Self {
+        Self { next: 0, ..Self::default() }
+    }
+
+    /// Nothing has come of it yet, and any may.
+    pub(super) fn is_open(&self) -> bool {
+        self.next == 0
+    }
+
     /// It was here before, or comes after all that can be counted.
     pub(super) fn has(&self, number: u64) -> bool {
         number < self.next || number == u64::MAX || self.early.contains_key(&number)
@@ -33,6 +43,9 @@ impl Window {
 
     /// Takes a message that was not here before, and gives those that can be delivered now.
     pub(super) fn take(&mut self, now: Instant, number: u64, body: &Arc<[u8]>) -> Vec<Arc<[u8]>> {
+        if self.next == 0 {
+            self.next = number;
+        }
         self.early.insert(number, Arc::clone(body));
         self.bytes += body.len();
         let mut ready = Vec::new();

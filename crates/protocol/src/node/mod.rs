@@ -4,10 +4,11 @@
 //! says who hears whom.
 //!
 //! ```text
-//!   Arrived ──▶ link ──▶ route ──▶ engine, rumours ──▶ Event, Rumour
-//!   Transmit ◀── link ◀── route ◀── engine, rumours       Wire, Unwire ──▶ driver
+//!   Arrived ──▶ link ──▶ route ──▶ engine, rumours, casts ──▶ Event, Rumour, Cast
+//!   Transmit ◀── link ◀── route ◀── engine, rumours, casts      Wire, Unwire ──▶ driver
 //! ```
 
+pub mod casts;
 pub(crate) mod parting;
 mod route;
 mod rumours;
@@ -19,6 +20,7 @@ use crate::link::status::Ticket;
 use crate::link::{self, Link};
 use crate::member::{Engine, Event, Name};
 use crate::rumour::{self, Rumours};
+use casts::Casts;
 use parting::Parting;
 use phalanx_core::buf::Attachment;
 use phalanx_core::{Addr, Buf, Code, Fingerprint, Instant, Machine, Port, Sink};
@@ -141,6 +143,8 @@ pub enum Output<'a> {
     Event(Event<'a>),
     /// Somebody tells, asks or answers something.
     Rumour(rumour::Output<'a>),
+    /// Something was cast to us, or what we cast has come to all.
+    Cast(casts::Said<'a>),
 }
 
 /// A sink for what nodes decide.
@@ -155,6 +159,8 @@ pub struct Node<E> {
     management: Option<Box<E>>,
     /// What members tell each other; not all drivers want to know.
     rumours: Option<Box<Rumours>>,
+    /// What members cast; not all drivers do that either.
+    casts: Option<Box<Casts>>,
     /// The largest datagram that the platform carries to any peer.
     largest: u16,
     /// What the link handed on, for the engine; and what the engine wants sent. Both empty between calls.
@@ -168,7 +174,17 @@ impl<E: Engine> Node<E> {
     #[must_use]
     pub fn new(link: Link, engine: E, largest: u16) -> Self {
         let (heard, errands, parting) = (Vec::new(), Vec::new(), Parting::default());
-        Self { link, engine: Some(engine), management: None, rumours: None, largest, heard, errands, parting }
+        Self {
+            link,
+            engine: Some(engine),
+            management: None,
+            rumours: None,
+            casts: None,
+            largest,
+            heard,
+            errands,
+            parting,
+        }
     }
 
     /// A supervisor: a member of the management zone, and of no base zone.
@@ -180,6 +196,7 @@ impl<E: Engine> Node<E> {
             engine: None,
             management: Some(Box::new(management)),
             rumours: None,
+            casts: None,
             largest,
             heard,
             errands,
@@ -266,6 +283,9 @@ impl<E: Engine> Node<E> {
         let Self { engine: Some(engine), errands, .. } = self else { return Err(Code::InvalidArgs) };
         let moved = engine.relocate(now, zone, seeds, &mut route::EngineOut { plane: Plane::Base, errands, out })?;
         self.run_errands(now, out);
+        if moved {
+            self.replant(now, zone.as_str());
+        }
         Ok(moved)
     }
 
@@ -328,6 +348,7 @@ impl<E: Engine> Machine for Node<E> {
         }
         self.expire_rumours(now, out);
         self.run_errands(now, out);
+        self.expire_casts(now, out);
         self.parting.expire(&mut self.link, now);
         if self.link.deadline() <= now {
             self.link.expire(now, &mut route::LinkOut { heard: &mut self.heard, out });
@@ -339,7 +360,8 @@ impl<E: Engine> Machine for Node<E> {
     fn deadline(&self) -> Instant {
         let engines = self.engine.iter().chain(self.management.as_deref()).map(Machine::deadline);
         let rumours = self.rumours.as_ref().map_or(Instant::NEVER, |r| r.deadline());
-        engines.fold(self.link.deadline().min(self.parting.deadline()).min(rumours), Instant::min)
+        let casts = self.casts.as_ref().map_or(Instant::NEVER, |c| c.deadline());
+        engines.fold(self.link.deadline().min(self.parting.deadline()).min(rumours).min(casts), Instant::min)
     }
 
     fn fingerprint(&self, print: &mut Fingerprint) {
@@ -347,6 +369,9 @@ impl<E: Engine> Machine for Node<E> {
         self.engine.iter().chain(self.management.as_deref()).for_each(|e| e.fingerprint(print));
         if let Some(rumours) = &self.rumours {
             rumours.fingerprint(print);
+        }
+        if let Some(casts) = &self.casts {
+            casts.fingerprint(print);
         }
         self.parting.fingerprint(print);
     }

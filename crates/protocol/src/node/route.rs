@@ -1,8 +1,10 @@
 //! Who hears whom: what the link hands on goes to the machine that cares, and what machines decide goes to the link.
 
+use super::casts::CASTS;
 use super::{Node, Out, Output, Plane, RUMOURS};
+use crate::cast::seats;
 use crate::link::{self, states};
-use crate::member::{self, Engine, Peer};
+use crate::member::{self, Engine, Event, Peer, Slot};
 use phalanx_core::{
     Addr, Boot, Buf, Code, Endpoint, Group, Identity, Instant, Machine, NodeId, Payload, Sink, Snapshot,
 };
@@ -14,6 +16,8 @@ pub(super) enum Heard {
     Datagram { from: NodeId, to: Plane, group: bool, bytes: Buf },
     Message { from: NodeId, to: Plane, bytes: Owned },
     Rumour { from: NodeId, bytes: Buf },
+    Cast { from: NodeId, bytes: Buf },
+    Writable { node: NodeId },
     Up { node: NodeId, identity: Identity, boot: Boot },
     Down { node: NodeId, code: Code },
     Refused { node: NodeId },
@@ -46,6 +50,7 @@ pub(super) enum Errand {
     Cast { plane: Plane, group: Group, bytes: Buf },
     Message { from: Plane, plane: Plane, to: Addr, message: Letter },
     Rumour { to: Addr, bytes: Buf },
+    Sitter { plane: Plane, member: Slot, is_gone: bool },
     Release { addr: Addr },
 }
 
@@ -72,6 +77,9 @@ impl<'o, S: Out> Sink<link::Output<'o>> for LinkOut<'_, S> {
             link::Output::Message { from, to: RUMOURS, payload: Payload::Bytes(bytes) } => {
                 self.heard.push(Heard::Rumour { from: from.node, bytes: Buf::copy_of(bytes) });
             }
+            link::Output::Message { from, to: CASTS, payload: Payload::Bytes(bytes) } => {
+                self.heard.push(Heard::Cast { from: from.node, bytes: Buf::copy_of(bytes) });
+            }
             link::Output::Message { from, to, payload } => {
                 let Some(to) = Plane::of(to) else { return };
                 let bytes = match payload {
@@ -90,11 +98,9 @@ impl<'o, S: Out> Sink<link::Output<'o>> for LinkOut<'_, S> {
             }
             link::Output::Refused { node, .. } => self.heard.push(Heard::Refused { node }),
             link::Output::Closed { node } => self.heard.push(Heard::Closed { node }),
+            link::Output::Writable { node } => self.heard.push(Heard::Writable { node }),
             // Nobody listens there yet.
-            link::Output::Managed { .. }
-            | link::Output::Writable { .. }
-            | link::Output::Undelivered { .. }
-            | link::Output::Gap { .. } => {}
+            link::Output::Managed { .. } | link::Output::Undelivered { .. } | link::Output::Gap { .. } => {}
         }
     }
 }
@@ -124,7 +130,16 @@ impl<'o, S: Out> Sink<member::Output<'o>> for EngineOut<'_, S> {
             member::Output::Wire { to } => self.out.push(Output::Wire { to }),
             member::Output::Unwire { to } => self.out.push(Output::Unwire { to }),
             member::Output::Hear { group } => self.out.push(Output::Hear { group }),
-            member::Output::Event(event) => self.out.push(Output::Event(event)),
+            member::Output::Event(event) => {
+                let sitter = match event {
+                    Event::Left { member, .. } => Some((member, true)),
+                    Event::Attribute { member, key: seats::ATTRIBUTE, .. } => Some((member, false)),
+                    _ => None,
+                };
+                let plane = self.plane;
+                self.errands.extend(sitter.map(|(member, is_gone)| Errand::Sitter { plane, member, is_gone }));
+                self.out.push(Output::Event(event));
+            }
         }
     }
 }
@@ -192,15 +207,27 @@ impl<E: Engine> Node<E> {
                     self.on_rumour(now, from.addr, bytes.bytes(), out);
                 }
             }
+            Heard::Cast { from, bytes } => {
+                if self.peer(from).is_some() {
+                    self.on_cast(now, bytes.bytes(), out);
+                }
+            }
+            Heard::Writable { node } => {
+                if let Some((addr, _)) = self.link.whereabouts(node) {
+                    self.on_writable(now, addr);
+                }
+            }
             Heard::Up { node, identity, boot } => {
                 if let Some((addr, _)) = self.link.whereabouts(node) {
                     self.tell_engines(now, || Input::Up { peer: Peer { addr, identity, boot } }, out);
                     self.rumours_up(now, addr, out);
+                    self.on_session(now, addr, true, out);
                 }
             }
             Heard::Down { node, code } => {
                 if let Some((addr, _)) = self.link.whereabouts(node) {
                     self.tell_engines(now, || Input::Down { addr, code }, out);
+                    self.on_session(now, addr, false, out);
                 }
             }
             Heard::Refused { node } => {
@@ -269,6 +296,13 @@ impl<E: Engine> Node<E> {
                 // A neighbour that cannot take it is about to be one no more; others pass the rumour on.
                 let _ = sent;
             }
+            Errand::Sitter { plane, member, is_gone } => {
+                if plane == self.own_engine().0 {
+                    self.on_sitter(now, member, is_gone, out);
+                }
+            }
+            // Casts go there all the same.
+            Errand::Release { addr } if self.casts_to(addr) => {}
             Errand::Release { addr } => self.parting.part_with(&mut self.link, now, addr),
         }
     }

@@ -198,7 +198,7 @@ impl<'o, E: Engine + Send> Sink<Output<'o>> for Outlet<'_, '_, E> {
             Output::Event(Event::Attribute { member, key, value }) if self.telling => {
                 self.told.extend(Written::parse(key, value).map(|written| Told::Read(member, written)));
             }
-            Output::Event(_) | Output::Rumour(_) => {}
+            Output::Event(_) | Output::Rumour(_) | Output::Cast(_) => {}
         }
     }
 }

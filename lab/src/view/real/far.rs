@@ -88,7 +88,9 @@ impl<P: Platform> Platform for Far<P> {
     fn flush(&mut self, done: &mut impl FnMut(u32, Result<(), Code>)) {
         if !self.held.is_empty() {
             let now = self.ground.now();
-            while let Some(Held { to, packet, ticket, answer, .. }) = self.held.pop_front_if(|h| h.due <= now) {
+            while self.due() <= now
+                && let Some(Held { to, packet, ticket, answer, .. }) = self.held.pop_front()
+            {
                 let sent =
                     if answer { self.ground.answer(to, packet, ticket) } else { self.ground.send(to, packet, ticket) };
                 if let (Err(code), Some(ticket)) = (sent, ticket) {

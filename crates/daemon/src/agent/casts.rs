@@ -1,0 +1,266 @@
+//! What is cast: from readers of requests to the tree, and from the tree to whoever listens.
+//!
+//! Long casts are cut into pieces ([`phalanx_wire::piece`]), so that all links of the tree carry at once. The window of the tree says when
+//! the next piece may leave. Who listens and does not keep up loses pieces and is told so: it holds up nobody else.
+
+use super::Agent;
+use phalanx_api::What;
+use phalanx_api::casts::{Heading, Seat};
+use phalanx_protocol::cast::{CastError, Id};
+use phalanx_protocol::member::Engine;
+use phalanx_protocol::node::casts::Refused;
+use phalanx_protocol::zone::hierarchy::Role;
+use phalanx_wire::piece::{Kind, NAME_MAX, Piece};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use tokio::sync::{mpsc, oneshot};
+
+/// Said to all members: fill the holes of the tree.
+const REPAIR: &str = "phalanx.cast.repair";
+/// Pieces that wait for a listener; past it they are lost to it.
+const HEARD_MAX: usize = 1024;
+/// Listeners at once.
+const LISTENERS_MAX: usize = 64;
+
+/// Whom a cast is for.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum To {
+    /// All members of the zone.
+    All,
+    /// Members of these names.
+    Members(Vec<String>),
+    /// The tasks of a job.
+    Job(String),
+}
+
+/// Why nothing, or not all, was cast.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum CastRefused {
+    /// What the node says.
+    #[error(transparent)]
+    Node(#[from] Refused),
+    /// A name.
+    #[error("a cast's name has at most {NAME_MAX} bytes")]
+    Name,
+    /// No tasks.
+    #[error("no member of this zone has tasks of a job {0}: see `phalanx view`")]
+    NoJob(String),
+    /// Too many.
+    #[error("{LISTENERS_MAX} listen already: end one of them")]
+    Listeners,
+    /// It has left.
+    #[error("the node has left the cluster")]
+    Left,
+}
+
+/// What became of a piece.
+pub enum Sent {
+    /// It is under way; this tells who died before it had it, when all others have it.
+    Under(oneshot::Receiver<Vec<String>>),
+    /// The window is full; this tells when it is not.
+    Full(oneshot::Receiver<()>),
+}
+
+/// Something that was cast, for those who listen.
+#[derive(Debug)]
+pub struct Heard {
+    /// What it is.
+    pub heading: Heading,
+    /// A piece of it.
+    pub data: Vec<u8>,
+}
+
+/// Casts that are under way, and who listens.
+#[derive(Debug, Default)]
+pub(super) struct Casting {
+    streams: u64,
+    waiting: BTreeMap<(bool, u64), oneshot::Sender<Vec<String>>>,
+    full: Vec<oneshot::Sender<()>>,
+    listeners: Vec<Listener>,
+}
+
+#[derive(Debug)]
+struct Listener {
+    tell: mpsc::Sender<Arc<Heard>>,
+    /// Pieces that it lost.
+    lost: u64,
+}
+
+/// The tree of a node in this place.
+pub(super) fn tree(role: &Role) -> &str {
+    match role {
+        Role::Base { zone, .. } => zone.as_str(),
+        Role::Alone => "",
+        Role::Management => "\u{0}management",
+    }
+}
+
+impl Agent {
+    /// The number of a new stream of casts; its destinations are checked.
+    ///
+    /// # Errors
+    /// See [`CastRefused`].
+    pub fn begin_cast(&mut self, to: &To, name: &str) -> Result<(u64, To), CastRefused> {
+        if self.leaving.is_some() {
+            return Err(CastRefused::Left);
+        }
+        if name.len() > NAME_MAX {
+            return Err(CastRefused::Name);
+        }
+        let to = match to {
+            To::Job(job) => {
+                let mut nodes: Vec<String> =
+                    self.job_posts().into_iter().filter(|(j, _)| j == job).map(|(_, post)| post.node).collect();
+                nodes.sort_unstable();
+                nodes.dedup();
+                if nodes.is_empty() {
+                    return Err(CastRefused::NoJob(job.clone()));
+                }
+                To::Members(nodes)
+            }
+            to => to.clone(),
+        };
+        if self.driver.node().caster().is_none() {
+            return Err(Refused::Seatless.into());
+        }
+        if let To::Members(names) = &to {
+            let seated: Vec<String> = self.cast_seats().into_iter().map(|s| s.name).collect();
+            if let Some(unknown) = names.iter().find(|n| !seated.contains(n)) {
+                return Err(Refused::Unknown(unknown.clone()).into());
+            }
+        }
+        self.casting.streams += 1;
+        Ok((self.casting.streams, to))
+    }
+
+    /// Casts a piece.
+    ///
+    /// # Errors
+    /// See [`CastRefused`].
+    pub fn cast_piece(&mut self, to: &To, piece: &Piece<'_>) -> Result<Sent, CastRefused> {
+        let mut body = Vec::with_capacity(piece.data.len() + 2 * NAME_MAX);
+        piece.encode(&mut body);
+        let sent = self.driver.act(|node, now, out| match to {
+            To::All | To::Job(_) => node.broadcast(now, &body, out),
+            To::Members(names) => {
+                let names: Vec<&str> = names.iter().map(String::as_str).collect();
+                node.multicast(now, &names, &body, out)
+            }
+        });
+        let sent = match sent {
+            Ok(number) => {
+                let (tell, told) = oneshot::channel();
+                self.casting.waiting.insert((*to == To::All, number), tell);
+                Sent::Under(told)
+            }
+            Err(Refused::Cast(CastError::Busy)) => {
+                let (tell, told) = oneshot::channel();
+                self.casting.full.push(tell);
+                Sent::Full(told)
+            }
+            Err(other) => return Err(other.into()),
+        };
+        self.write_news();
+        Ok(sent)
+    }
+
+    /// ST-6: all members fill the holes of the tree now.
+    ///
+    /// # Errors
+    /// As long as the node has no seat itself.
+    pub fn repair_all(&mut self) -> Result<(), CastRefused> {
+        if self.cast_event(REPAIR, b"") { Ok(()) } else { Err(Refused::Seatless.into()) }
+    }
+
+    /// Who sits where in the tree of casts.
+    #[must_use]
+    pub fn cast_seats(&self) -> Vec<Seat> {
+        let (node, engine) = (self.driver.node(), self.engine());
+        let Some(caster) = node.caster() else { return Vec::new() };
+        let name = |slot| engine.card(slot).map(|c| c.name.as_str().to_owned());
+        let parent = |id: Id| caster.tree().parent(id).map(|p| p.0);
+        let seats = node.seats().into_iter().filter(|(id, _)| caster.lives(*id));
+        seats.filter_map(|(id, slot)| Some(Seat { seat: id.0, name: name(slot)?, parent: parent(id) })).collect()
+    }
+
+    /// What is cast from now on.
+    ///
+    /// # Errors
+    /// When too many listen.
+    pub fn listen(&mut self) -> Result<mpsc::Receiver<Arc<Heard>>, CastRefused> {
+        self.casting.listeners.retain(|l| !l.tell.is_closed());
+        if self.casting.listeners.len() >= LISTENERS_MAX {
+            return Err(CastRefused::Listeners);
+        }
+        let (tell, told) = mpsc::channel(HEARD_MAX);
+        self.casting.listeners.push(Listener { tell, lost: 0 });
+        Ok(told)
+    }
+
+    /// An event for all members, over the tree. False when there is none yet, or when its window is full.
+    pub(super) fn cast_event(&mut self, name: &str, body: &[u8]) -> bool {
+        let piece = Piece { kind: Kind::Event, stream: 0, offset: 0, last: true, name, data: body };
+        let mut bytes = Vec::new();
+        piece.encode(&mut bytes);
+        let sent = self.driver.act(|node, now, out| node.broadcast(now, &bytes, out)).is_ok();
+        self.write_news();
+        sent
+    }
+
+    /// All have what we cast, up to this one.
+    pub(super) fn on_settled(&mut self, whole: bool, number: u64, missed: &[String]) {
+        let casting = &mut self.casting;
+        // Who asked may be gone.
+        casting.full.drain(..).for_each(|tell| _ = tell.send(()));
+        if !whole {
+            let tell = casting.waiting.remove(&(whole, number));
+            return tell.into_iter().for_each(|tell| _ = tell.send(missed.to_vec()));
+        }
+        let later = casting.waiting.split_off(&(true, number + 1));
+        let done = casting.waiting.split_off(&(true, 0));
+        casting.waiting.extend(later);
+        done.into_values().for_each(|tell| _ = tell.send(Vec::new()));
+    }
+
+    /// Something was cast to us.
+    pub(super) fn on_cast(&mut self, from: String, whole: bool, body: &[u8]) {
+        let Ok(piece) = Piece::parse(body) else { return };
+        let Piece { kind, stream, offset, last, name, data } = piece;
+        match kind {
+            Kind::Event if name == REPAIR => return self.driver.act(|node, now, _| node.repair(now)),
+            Kind::Event => {
+                let payload = String::from_utf8_lossy(data).into_owned();
+                self.journal.add(What::User { from, name: name.to_owned(), payload });
+                return;
+            }
+            Kind::Job => {
+                return;
+            }
+            Kind::Cast => {}
+        }
+        if self.casting.listeners.is_empty() {
+            return;
+        }
+        let (name, bytes) = (name.to_owned(), data.len() as u64);
+        let heading = Heading { from, stream, offset, last, name, whole, bytes, lost: 0 };
+        let heard = Arc::new(Heard { heading, data: data.to_vec() });
+        self.casting.listeners.retain_mut(|l| l.hear(&heard));
+    }
+}
+
+impl Listener {
+    /// False when it is gone.
+    fn hear(&mut self, heard: &Arc<Heard>) -> bool {
+        let told = match self.lost {
+            0 => Arc::clone(heard),
+            lost => Arc::new(Heard { heading: Heading { lost, ..heard.heading.clone() }, data: heard.data.clone() }),
+        };
+        match self.tell.try_send(told) {
+            Ok(()) => self.lost = 0,
+            Err(mpsc::error::TrySendError::Full(_)) => self.lost += 1,
+            Err(mpsc::error::TrySendError::Closed(_)) => return false,
+        }
+        true
+    }
+}
