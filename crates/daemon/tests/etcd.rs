@@ -284,3 +284,26 @@ fn st_2_a_keeper_claims_anew_what_it_lost() {
     let again = mine(&updates);
     assert_eq!((again.number, again.life), (first.number, first.life + 2));
 }
+
+#[test]
+fn st_2_keepers_hear_who_came_went_and_came_back() {
+    let server = Server::running();
+    let (_keeper, updates) = keeper(server.etcd(SHORT), 1);
+    sitting(&updates, &[1]);
+    runtime().block_on(async {
+        let (mut two, mut three) = (server.etcd(LONG), server.etcd(LONG));
+        two.claim(&holder(2), Reuse::Lowest).await.unwrap();
+        three.claim(&holder(3), Reuse::Lowest).await.unwrap();
+        sitting(&updates, &[1, 2, 3]);
+        // Not the newest: only the number of seats tells.
+        two.release().await.unwrap();
+        sitting(&updates, &[1, 3]);
+        // As many as before: only the newest tells.
+        three.release().await.unwrap();
+        two.claim(&holder(2), Reuse::Lowest).await.unwrap();
+        sitting(&updates, &[1, 2]);
+        let moved = Holder { addr: "10.9.9.9:9".parse().unwrap(), ..holder(2) };
+        two.claim(&moved, Reuse::Lowest).await.unwrap();
+        assert_eq!(sitting(&updates, &[1, 2])[1].holder, moved);
+    });
+}

@@ -3,13 +3,13 @@
 //! It goes on through everything: while etcd is away it asks again and again, and a seat that was lost meanwhile is
 //! claimed anew. Until then the old one is still used; who got it has a higher life.
 
-use super::{Etcd, EtcdError, Holder, Reuse, Seat};
+use super::{Etcd, EtcdError, Holder, Mark, Reuse, Seat};
 use std::convert::Infallible;
 use std::thread::JoinHandle;
 use std::time::Duration;
 use tokio::sync::oneshot;
 
-/// A lease is kept so often before it would run out; seats are read as often.
+/// A lease is kept so often before it would run out; others' seats are looked at as often.
 const BEATS: u32 = 3;
 /// The first wait after trouble. It doubles up to the usual rhythm, so that a lease that outlived the trouble is saved.
 const WAIT_MIN: Duration = Duration::from_millis(100);
@@ -64,6 +64,12 @@ impl Keeper {
     }
 }
 
+struct Known {
+    /// From before they were read.
+    mark: Mark,
+    seats: Vec<Seat>,
+}
+
 struct Work<F> {
     etcd: Etcd,
     who: Holder,
@@ -71,7 +77,7 @@ struct Work<F> {
     tell: F,
     seated: bool,
     /// The seats that were told last.
-    known: Option<Vec<Seat>>,
+    known: Option<Known>,
     /// The trouble that was told last and is not over.
     trouble: Option<EtcdError>,
 }
@@ -117,10 +123,14 @@ impl<F: FnMut(Update)> Work<F> {
             self.seated = true;
             (self.tell)(Update::Mine(seat));
         }
-        let seats = self.etcd.seats().await?;
-        if self.known.as_ref() != Some(&seats) {
-            (self.tell)(Update::All(seats.clone()));
-            self.known = Some(seats);
+        // All daemons look this often: only what changed is worth reading.
+        let mark = self.etcd.mark().await?;
+        if self.known.as_ref().is_none_or(|k| k.mark != mark) {
+            let seats = self.etcd.seats().await?;
+            if self.known.as_ref().is_none_or(|k| k.seats != seats) {
+                (self.tell)(Update::All(seats.clone()));
+            }
+            self.known = Some(Known { mark, seats });
         }
         Ok(())
     }

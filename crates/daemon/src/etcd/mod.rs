@@ -91,6 +91,14 @@ pub enum Reuse {
     Last,
 }
 
+/// What differs whenever seats do: how many there are, and when the newest was written. A seat that came is the
+/// newest; if none came, one that went makes them fewer.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+struct Mark {
+    count: i64,
+    newest: i64,
+}
+
 /// A seat's value.
 #[derive(Serialize, Deserialize)]
 struct Sitting {
@@ -198,6 +206,12 @@ impl Etcd {
         Ok(())
     }
 
+    /// Tells cheaply whether seats changed, for those who look again and again.
+    async fn mark(&self) -> Result<Mark, EtcdError> {
+        let range: Range = self.gateway.ask("/v3/kv/range", &words::newest(&self.seats_key())).await?;
+        Ok(Mark { count: range.count, newest: range.kvs.first().map_or(0, |newest| newest.revision) })
+    }
+
     async fn grant(&self) -> Result<i64, EtcdError> {
         let seconds = self.ttl.as_secs() + u64::from(self.ttl.subsec_nanos() > 0);
         let granted: Granted = self.gateway.ask("/v3/lease/grant", &json!({ "TTL": seconds.to_string() })).await?;
@@ -224,7 +238,7 @@ impl Etcd {
     }
 
     async fn taken(&self) -> Result<BTreeMap<u32, Taken>, EtcdError> {
-        let range: Range = self.gateway.ask("/v3/kv/range", &words::beneath(&format!("{}seat/", self.prefix))).await?;
+        let range: Range = self.gateway.ask("/v3/kv/range", &words::beneath(&self.seats_key())).await?;
         let entries = range.kvs.into_iter();
         Ok(entries.filter_map(|e| Some((self.number_of(&e.key)?, taken(&e)))).collect())
     }
@@ -240,6 +254,11 @@ impl Etcd {
     async fn entry(&self, key: &str) -> Result<Option<Entry>, EtcdError> {
         let range: Range = self.gateway.ask("/v3/kv/range", &words::one(key)).await?;
         Ok(range.kvs.into_iter().next())
+    }
+
+    /// What the keys of all seats begin with.
+    fn seats_key(&self) -> String {
+        format!("{}seat/", self.prefix)
     }
 
     // Ten digits, so that etcd's order is that of the numbers.

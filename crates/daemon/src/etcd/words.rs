@@ -34,6 +34,16 @@ pub(super) fn beneath(prefix: &str) -> Value {
     json!({ "key": encode(prefix), "range_end": BASE64.encode(&end) })
 }
 
+/// How many keys begin so, and the one of them that was written last.
+pub(super) fn newest(prefix: &str) -> Value {
+    let mut ask = beneath(prefix);
+    ask["keys_only"] = true.into();
+    ask["limit"] = "1".into();
+    ask["sort_order"] = "DESCEND".into();
+    ask["sort_target"] = "MOD".into();
+    ask
+}
+
 fn encode(key: &str) -> String {
     BASE64.encode(key.as_bytes())
 }
@@ -45,6 +55,9 @@ pub(super) struct Range {
     _header: IgnoredAny,
     #[serde(default)]
     pub(super) kvs: Vec<Entry>,
+    /// How many there are, also beyond a limit.
+    #[serde(default, deserialize_with = "number")]
+    pub(super) count: i64,
 }
 
 /// A key and its value.
@@ -137,11 +150,12 @@ mod tests {
 
     #[test]
     fn answers_are_read_with_zeros_left_out() {
-        let range = r#"{"header":{},"kvs":[{"key":"YQ==","mod_revision":"5","lease":77},{"key":"Yg==","value":"/w==","mod_revision":6}]}"#;
+        let range = r#"{"header":{},"kvs":[{"key":"YQ==","mod_revision":"5","lease":77},{"key":"Yg==","value":"/w==","mod_revision":6}],"count":"2"}"#;
         let range: Range = serde_json::from_str(range).unwrap();
         let entry =
             |key: &[u8], value: &[u8], revision, lease| Entry { key: key.into(), value: value.into(), revision, lease };
         assert_eq!(range.kvs, [entry(b"a", b"", 5, 77), entry(b"b", &[255], 6, 0)]);
+        assert_eq!(range.count, 2);
         assert!(serde_json::from_str::<Range>(r#"{"header":{}}"#).unwrap().kvs.is_empty());
         assert!(!serde_json::from_str::<Txn>(r#"{"header":{}}"#).unwrap().succeeded);
         let gone: Streamed<KeptAlive> = serde_json::from_str(r#"{"result":{"header":{},"ID":"7"}}"#).unwrap();
