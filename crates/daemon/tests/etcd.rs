@@ -210,7 +210,7 @@ fn st_2_the_same_identity_gets_its_seat_back_in_a_new_life() {
         let moved = Holder { addr: "[fd00::2]:7946".parse().unwrap(), ..holder(2) };
         let seat = after.claim(&moved, Reuse::Lowest).await.unwrap();
         assert_eq!((seat.number, seat.life), (1, 2), "its own, though a lower one is free");
-        assert_eq!(server.etcd(LONG).seats().await.unwrap(), [seat.clone()], "found where it is now");
+        assert_eq!(server.etcd(LONG).seats().await.unwrap(), [seat], "found where it is now");
         // What is left of the earlier life cannot take the seat from the new one.
         before.release().await.unwrap();
         after.keep().await.unwrap();
