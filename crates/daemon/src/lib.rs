@@ -10,6 +10,8 @@ pub mod config;
 pub mod conformance;
 pub mod control;
 pub mod driver;
+#[cfg(feature = "etcd")]
+pub mod etcd;
 pub mod fleet;
 pub mod host;
 pub mod jobs;
