@@ -63,6 +63,8 @@ pub(crate) const ALL: &[&dyn Experiment] = &[
     &cast::unicast::CastUnicast,
     &cast::broadcast::CastBroadcast,
     &cast::sixteen::Cast16k,
+    &cast::crash::CastCrash,
+    &cast::rate::CastRate,
     &peers::Peers,
     &soak::Soak,
 ];

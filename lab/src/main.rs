@@ -6,6 +6,7 @@
 mod cast;
 mod child;
 mod cores;
+mod daemons;
 mod error;
 mod experiment;
 mod link;

@@ -10,7 +10,7 @@ use std::process::ExitCode;
 /// Casts something to all members of the zone, or to some, and says when all who live have it
 #[derive(clap::Args)]
 #[command(group = clap::ArgGroup::new("instead").args(["listen", "seats", "repair"]).conflicts_with("what"))]
-#[command(group = clap::ArgGroup::new("whom").args(["to", "job"]).conflicts_with("instead"))]
+#[command(group = clap::ArgGroup::new("whom").args(["to", "job", "zone"]).conflicts_with("instead"))]
 #[command(group = clap::ArgGroup::new("what").args(["file", "text"]))]
 pub(crate) struct Args {
     #[command(flatten)]
@@ -26,6 +26,9 @@ pub(crate) struct Args {
     /// Only to the tasks of this job
     #[arg(long, value_name = "JOB")]
     job: Option<String>,
+    /// To all members of this zone, instead of ours
+    #[arg(long, value_name = "ZONE")]
+    zone: Option<String>,
     /// What the cast is called
     #[arg(long, default_value = "", conflicts_with = "job")]
     name: String,
@@ -54,10 +57,11 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, String> {
     if args.listen {
         return Ok(listen(args));
     }
-    let to = match (&args.to, &args.job) {
-        (Some(list), _) => To::Members(seeds::expand(list).map_err(|e| e.to_string())?),
-        (None, Some(job)) => To::Job(job.clone()),
-        (None, None) => To::All,
+    let to = match (&args.to, &args.job, &args.zone) {
+        (Some(list), ..) => To::Members(seeds::expand(list).map_err(|e| e.to_string())?),
+        (None, Some(job), _) => To::Job(job.clone()),
+        (None, None, Some(zone)) => To::Zone(zone.clone()),
+        (None, None, None) => To::All,
     };
     let reached = match (&args.text, args.file.as_deref()) {
         (Some(text), _) => client.cast(&to, &args.name, text.clone().into_bytes()),

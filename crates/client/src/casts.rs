@@ -28,6 +28,8 @@ pub enum To {
     Members(Vec<String>),
     /// The tasks of a job.
     Job(String),
+    /// All members of a zone, ours or another.
+    Zone(String),
 }
 
 impl To {
@@ -37,6 +39,7 @@ impl To {
             Self::All => {}
             Self::Members(names) => words.push(format!("to={}", escaped(&names.join(",")))),
             Self::Job(job) => words.push(format!("job={}", escaped(job))),
+            Self::Zone(zone) => words.push(format!("zone={}", escaped(zone))),
         }
         if !name.is_empty() {
             words.push(format!("name={}", escaped(name)));

@@ -1,7 +1,7 @@
 //! Pieces: how what is cast is cut, so that all links of a tree carry at once (large payloads are pipelined down the tree).
 //!
 //! ```text
-//! 0 1 version   1 1 kind   2 1 flags   stream   offset   name   data
+//! 0 1 version   1 1 kind   2 1 flags   stream   offset   from   name   data
 //! ```
 //! A source counts its streams. Its pieces come in their order, so whoever missed the beginning of a stream sees that its offset is not 0.
 
@@ -39,6 +39,8 @@ pub struct Piece<'a> {
     pub offset: u64,
     /// Nothing comes after it.
     pub last: bool,
+    /// Whose it is, when somebody else passes it on; empty otherwise.
+    pub from: &'a str,
     /// What it is called.
     pub name: &'a str,
     /// The bytes.
@@ -63,9 +65,10 @@ impl<'a> Piece<'a> {
         };
         let flags = reader.byte()?;
         let (stream, offset) = (reader.number()?, reader.number()?);
-        let name = std::str::from_utf8(reader.lengthy(NAME_MAX)?).map_err(|_| Malformed::Inconsistent)?;
+        let mut text = || std::str::from_utf8(reader.lengthy(NAME_MAX)?).map_err(|_| Malformed::Inconsistent);
+        let (from, name) = (text()?, text()?);
         let data = reader.lengthy(crate::cast::BODY_MAX)?;
-        Ok(Self { kind, stream, offset, last: flags & LAST != 0, name, data })
+        Ok(Self { kind, stream, offset, last: flags & LAST != 0, from, name, data })
     }
 
     /// Appends the piece.
@@ -78,6 +81,7 @@ impl<'a> Piece<'a> {
         out.extend([VERSION, kind, if self.last { LAST } else { 0 }]);
         put_number(self.stream, out);
         put_number(self.offset, out);
+        put_bytes(self.from.as_bytes(), out);
         put_bytes(self.name.as_bytes(), out);
         put_bytes(self.data, out);
         out.extend(tomorrow::FIELD);
@@ -92,7 +96,8 @@ mod tests {
     #[test]
     fn st_3_a_piece_is_read_as_it_is_written() {
         for kind in [Kind::Cast, Kind::Event, Kind::Job] {
-            let piece = Piece { kind, stream: 300, offset: 1 << 40, last: true, name: "deploy", data: b"v2" };
+            let piece =
+                Piece { kind, stream: 300, offset: 1 << 40, last: true, from: "n7", name: "deploy", data: b"v2" };
             let mut bytes = Vec::new();
             piece.encode(&mut bytes);
             assert_eq!(Piece::parse(&bytes), Ok(piece));

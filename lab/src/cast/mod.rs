@@ -1,7 +1,9 @@
 //! Cast: hops and steps among dead nodes (001 §5, Fig. 2), by the functions that its machine routes with.
 
 pub(crate) mod broadcast;
+pub(crate) mod crash;
 mod played;
+pub(crate) mod rate;
 pub(crate) mod sixteen;
 mod steps;
 pub(crate) mod unicast;

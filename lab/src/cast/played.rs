@@ -33,12 +33,12 @@ pub(super) fn broadcast(tree: &Tree, rule: Rule, dead: &[Id]) -> Outcome {
                 outcome.steps = outcome.steps.max(step);
             }
             // Orphans are not part of the steps.
-            Output::Reach { .. } | Output::Unreached { .. } => {}
+            Output::Reach { .. } | Output::Unreached { .. } | Output::Settled { .. } => {}
         });
         let node = &mut nodes[at.0 as usize];
         match bytes {
             Some(bytes) => node.handle(Instant::ZERO, Input::Heard { bytes: &bytes }, &mut out),
-            None => node.broadcast(Instant::ZERO, b"go", &mut out).expect("it is short"),
+            None => _ = node.broadcast(Instant::ZERO, b"go", &mut out).expect("it is short"),
         }
     };
     act(0, Id(0), None, &mut arrivals, &mut messages);

@@ -1,6 +1,7 @@
 //! `view-crash`: a job of real tasks on real daemons whose root's node and heir's node are killed at once: when do all survivors hold one
 //! view? And a daemon that is killed alone: does anybody notice?
 
+use crate::daemons::{Daemons, said, wait};
 use crate::error::Error;
 use crate::experiment::{Experiment, Run};
 use crate::peers::process::Process;
@@ -11,13 +12,10 @@ use crate::stats::median;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use phalanx_client::api::jobs::View;
-use phalanx_client::blocking::Client;
-use phalanx_client::local::{Daemon, Start};
 use std::collections::BTreeSet;
 use std::fs::File;
-use std::path::PathBuf;
 use std::process::{Command, Stdio};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// The experiment.
 pub(crate) struct ViewCrash;
@@ -31,15 +29,11 @@ const ARITY: u32 = 4;
 const KILLED: u32 = 2;
 const TRIALS: u64 = 20;
 const QUICK: u64 = 3;
-/// Anything takes less.
-const PATIENCE: Duration = Duration::from_secs(30);
 /// Before the kill, and after it until we look who saw what.
 const REST: Duration = Duration::from_secs(1);
 const AFTERWARDS: Duration = Duration::from_secs(2);
 /// A daemon that is missed is missed within this time.
 const DOUBT: Duration = Duration::from_secs(4);
-const KEY: &str = "7068616c616e78207068616c616e78207068616c616e78207068616c616e7821";
-const COMMAND: &str = "phalanx";
 const JOB: &str = "lab";
 
 impl Experiment for ViewCrash {
@@ -99,61 +93,23 @@ struct Seen {
 }
 
 struct Cluster {
-    dir: PathBuf,
-    binary: PathBuf,
-    daemons: Vec<Option<Process>>,
+    daemons: Daemons,
     tasks: Vec<Option<Process>>,
 }
 
 impl Cluster {
     fn start() -> Result<Self, Error> {
-        let binary = std::env::current_exe()?.with_file_name(COMMAND);
-        if !binary.is_file() {
-            let reason = format!("{} is not there: cargo build --release -p {COMMAND}", binary.display());
-            return Err(Error::Peer { library: COMMAND, reason });
-        }
-        let dir = std::env::temp_dir().join(format!("phalanx-lab-view-{}", std::process::id()));
-        let mut cluster = Self { dir, binary, daemons: Vec::new(), tasks: Vec::new() };
-        let mut join = Vec::new();
-        for number in 0..NODES {
-            let name = format!("n{number}");
-            let start = Start {
-                binary: &cluster.binary,
-                launcher: &[],
-                name: &name,
-                bind: "127.0.0.1:0",
-                join: &join,
-                key: Some(KEY),
-                profile: None,
-                config: None,
-            };
-            let process = Process::new(cluster.daemon(number).command(&start)?.spawn()?);
-            cluster.daemons.push(Some(process));
-            if join.is_empty() {
-                join.push(cluster.daemon(0).answer(PATIENCE).map_err(child)?.me.addr.to_string());
-            }
-        }
-        let all = |n: u32| cluster.client(n).status().is_ok_and(|s| s.alive == NODES as usize);
-        wait("all daemons see all", || (0..NODES).all(all))?;
-        Ok(cluster)
-    }
-
-    fn daemon(&self, number: u32) -> Daemon {
-        Daemon::at(self.dir.join(format!("n{number}")))
-    }
-
-    fn client(&self, number: u32) -> Client {
-        Client::new(self.daemon(number).socket())
+        Ok(Self { daemons: Daemons::start("view", NODES as usize)?, tasks: Vec::new() })
     }
 
     /// Starts the job, and waits until everybody is in one view of all.
     fn fill(&mut self) -> Result<(), Error> {
         for rank in 0..SIZE {
-            let mut command = Command::new(&self.binary);
+            let mut command = Command::new(self.daemons.binary());
             let [rank_text, size, arity] = [rank, SIZE, ARITY].map(|n| n.to_string());
             command.args(["task", JOB, "-o", "json", "--rank", &rank_text, "--size", &size, "--arity", &arity]);
-            command.env("PHALANX_SOCKET", self.daemon(rank / EACH).socket());
-            let out = File::create(self.dir.join(format!("task-{rank}")))?;
+            command.env("PHALANX_SOCKET", self.daemons.daemon((rank / EACH) as usize).socket());
+            let out = File::create(self.daemons.dir().join(format!("task-{rank}")))?;
             // What they say when their shepherd is killed is no news.
             command.stdin(Stdio::null()).stdout(out).stderr(Stdio::null());
             self.tasks.push(Some(Process::new(command.spawn()?)));
@@ -166,14 +122,14 @@ impl Cluster {
 
     /// The views that a task was told of, and when.
     fn views(&self, rank: u32) -> Vec<(f64, View)> {
-        let text = std::fs::read_to_string(self.dir.join(format!("task-{rank}"))).unwrap_or_default();
+        let text = std::fs::read_to_string(self.daemons.dir().join(format!("task-{rank}"))).unwrap_or_default();
         let lines = text.lines().filter_map(|line| serde_json::from_str::<serde_json::Value>(line).ok());
         lines.filter_map(|l| Some((l["at_ms"].as_f64()?, serde_json::from_value(l["view"].clone()).ok()?))).collect()
     }
 
     fn shepherd(&self, node: u32) -> Result<Pid, Error> {
-        let jobs = self.client(node).jobs().map_err(|e| child(e.to_string()))?;
-        let pid = jobs.iter().find_map(|j| j.shepherd).ok_or_else(|| child("there is no shepherd".to_owned()))?;
+        let jobs = self.daemons.client(node as usize).jobs().map_err(said)?;
+        let pid = jobs.iter().find_map(|j| j.shepherd).ok_or_else(|| said("there is no shepherd"))?;
         Ok(Pid::from_raw(pid.cast_signed()))
     }
 
@@ -183,7 +139,7 @@ impl Cluster {
         let doomed = |all: &mut Vec<Option<Process>>, n: u32| {
             all.iter_mut().take(n as usize).filter_map(Option::take).collect::<Vec<_>>()
         };
-        let mut dying = doomed(&mut self.daemons, KILLED);
+        let mut dying = self.daemons.take(&(0..KILLED as usize).collect::<Vec<_>>());
         dying.extend(doomed(&mut self.tasks, KILLED * EACH));
         let at = now_ms();
         for pid in shepherds {
@@ -204,7 +160,7 @@ impl Cluster {
     /// Kills a daemon and nothing else; says how many tasks were told of another view.
     fn kill_daemon(&mut self, node: u32) -> Result<usize, Error> {
         let before: Vec<usize> = (0..SIZE).map(|rank| self.views(rank).len()).collect();
-        self.daemons[node as usize] = None;
+        drop(self.daemons.take(&[node as usize]));
         std::thread::sleep(DOUBT);
         Ok((0..SIZE).zip(before).filter(|&(rank, n)| self.views(rank).len() > n).count())
     }
@@ -212,24 +168,7 @@ impl Cluster {
 
 impl Drop for Cluster {
     fn drop(&mut self) {
+        // Shepherds end by themselves when their tasks are gone.
         self.tasks.clear();
-        self.daemons.clear();
-        // Shepherds end by themselves when their tasks are gone; the next trial has another place.
-        let _ = std::fs::remove_dir_all(&self.dir);
     }
-}
-
-fn child(said: String) -> Error {
-    Error::Child { role: COMMAND.into(), said }
-}
-
-fn wait(what: &str, holds: impl Fn() -> bool) -> Result<(), Error> {
-    let began = Instant::now();
-    while !holds() {
-        if began.elapsed() > PATIENCE {
-            return Err(child(format!("nothing: {what}, for {} s", PATIENCE.as_secs())));
-        }
-        std::thread::sleep(Duration::from_millis(20));
-    }
-    Ok(())
 }

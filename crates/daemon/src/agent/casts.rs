@@ -3,20 +3,30 @@
 //! Long casts are cut into pieces ([`phalanx_wire::piece`]), so that all links of the tree carry at once. The window of the tree says when
 //! the next piece may leave. Who listens and does not keep up loses pieces and is told so: it holds up nobody else.
 
-use super::Agent;
+use super::{Agent, RumourError};
 use phalanx_api::What;
-use phalanx_api::casts::{Heading, Seat};
+use phalanx_api::casts::{Heading, Reached, Seat};
+use phalanx_api::rumours::Answer;
+use phalanx_core::{Addr, Duration};
 use phalanx_protocol::cast::{CastError, Id};
 use phalanx_protocol::member::Engine;
 use phalanx_protocol::node::casts::Refused;
+use phalanx_protocol::rumour::{Id as Question, Words};
 use phalanx_protocol::zone::hierarchy::Role;
 use phalanx_wire::piece::{Kind, NAME_MAX, Piece};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
+use std::net::SocketAddr;
 use std::sync::Arc;
 use tokio::sync::{mpsc, oneshot};
 
 /// Said to all members: fill the holes of the tree.
 const REPAIR: &str = "phalanx.cast.repair";
+/// Asked of a member of another zone: cast this in yours.
+pub(super) const RELAY: &str = "phalanx.cast.relay";
+/// A piece that is passed on to another zone is cast there within this time.
+const RELAY_PATIENCE: Duration = Duration::from_secs(20);
+/// Pieces of other zones that wait for our window.
+const RELAYED_MAX: usize = 1024;
 /// Pieces that wait for a listener; past it they are lost to it.
 const HEARD_MAX: usize = 1024;
 /// Listeners at once.
@@ -31,6 +41,8 @@ pub enum To {
     Members(Vec<String>),
     /// The tasks of a job.
     Job(String),
+    /// All members of another zone.
+    Zone(String),
 }
 
 /// Why nothing, or not all, was cast.
@@ -75,9 +87,19 @@ pub struct Heard {
 #[derive(Debug, Default)]
 pub(super) struct Casting {
     streams: u64,
-    waiting: BTreeMap<(bool, u64), oneshot::Sender<Vec<String>>>,
+    waiting: BTreeMap<(bool, u64), Waiter>,
     full: Vec<oneshot::Sender<()>>,
+    /// Pieces of other zones that wait for room.
+    relayed: VecDeque<(Question, String, Vec<u8>)>,
     listeners: Vec<Listener>,
+}
+
+/// Who waits until a cast has settled.
+#[derive(Debug)]
+enum Waiter {
+    Here(oneshot::Sender<Vec<String>>),
+    /// Somebody in another zone, which was to reach so many.
+    Elsewhere(Question),
 }
 
 #[derive(Debug)]
@@ -119,6 +141,7 @@ impl Agent {
                 }
                 To::Members(nodes)
             }
+            To::Zone(zone) if self.engine().name().is_some_and(|own| own.as_str() == zone) => To::All,
             to => to.clone(),
         };
         if self.driver.node().caster().is_none() {
@@ -142,7 +165,7 @@ impl Agent {
         let mut body = Vec::with_capacity(piece.data.len() + 2 * NAME_MAX);
         piece.encode(&mut body);
         let sent = self.driver.act(|node, now, out| match to {
-            To::All | To::Job(_) => node.broadcast(now, &body, out),
+            To::All | To::Job(_) | To::Zone(_) => node.broadcast(now, &body, out),
             To::Members(names) => {
                 let names: Vec<&str> = names.iter().map(String::as_str).collect();
                 node.multicast(now, &names, &body, out)
@@ -151,7 +174,7 @@ impl Agent {
         let sent = match sent {
             Ok(number) => {
                 let (tell, told) = oneshot::channel();
-                self.casting.waiting.insert((*to == To::All, number), tell);
+                self.casting.waiting.insert((!matches!(to, To::Members(_)), number), Waiter::Here(tell));
                 Sent::Under(told)
             }
             Err(Refused::Cast(CastError::Busy)) => {
@@ -200,7 +223,7 @@ impl Agent {
 
     /// An event for all members, over the tree. False when there is none yet, or when its window is full.
     pub(super) fn cast_event(&mut self, name: &str, body: &[u8]) -> bool {
-        let piece = Piece { kind: Kind::Event, stream: 0, offset: 0, last: true, name, data: body };
+        let piece = Piece { kind: Kind::Event, stream: 0, offset: 0, last: true, from: "", name, data: body };
         let mut bytes = Vec::new();
         piece.encode(&mut bytes);
         let sent = self.driver.act(|node, now, out| node.broadcast(now, &bytes, out)).is_ok();
@@ -213,20 +236,77 @@ impl Agent {
         let casting = &mut self.casting;
         // Who asked may be gone.
         casting.full.drain(..).for_each(|tell| _ = tell.send(()));
-        if !whole {
-            let tell = casting.waiting.remove(&(whole, number));
-            return tell.into_iter().for_each(|tell| _ = tell.send(missed.to_vec()));
+        let done = if whole {
+            let later = casting.waiting.split_off(&(true, number + 1));
+            let done = casting.waiting.split_off(&(true, 0));
+            casting.waiting.extend(later);
+            done
+        } else {
+            casting.waiting.remove(&(whole, number)).map(|waiter| ((whole, number), waiter)).into_iter().collect()
+        };
+        for waiter in done.into_values() {
+            match waiter {
+                Waiter::Here(tell) => _ = tell.send(missed.to_vec()),
+                Waiter::Elsewhere(question) => self.say_relayed(question),
+            }
         }
-        let later = casting.waiting.split_off(&(true, number + 1));
-        let done = casting.waiting.split_off(&(true, 0));
-        casting.waiting.extend(later);
-        done.into_values().for_each(|tell| _ = tell.send(Vec::new()));
+        while let Some((question, from, body)) = self.casting.relayed.pop_front() {
+            if !self.relay(question, from, body) {
+                break;
+            }
+        }
+    }
+
+    /// Passes a piece on to a member of another zone, which casts it there.
+    ///
+    /// # Errors
+    /// When the node has left.
+    pub fn relay_piece(&mut self, to: SocketAddr, piece: &Piece<'_>) -> Result<mpsc::Receiver<Answer>, RumourError> {
+        let mut body = Vec::new();
+        piece.encode(&mut body);
+        self.ask_words(Words { name: RELAY, body: &body, only: "" }, RELAY_PATIENCE, Some(Addr::Ip(to)))
+    }
+
+    /// A member of another zone wants something cast in ours.
+    pub(super) fn on_relay(&mut self, question: Question, from: String, body: Vec<u8>) {
+        if self.casting.relayed.is_empty() {
+            self.relay(question, from, body);
+        } else if self.casting.relayed.len() < RELAYED_MAX {
+            self.casting.relayed.push_back((question, from, body));
+        }
+    }
+
+    /// Casts it; false when it waits for room.
+    fn relay(&mut self, question: Question, from: String, body: Vec<u8>) -> bool {
+        let Ok(piece) = Piece::parse(&body) else { return true };
+        let mut bytes = Vec::with_capacity(body.len() + from.len());
+        Piece { from: &from, ..piece }.encode(&mut bytes);
+        match self.driver.act(|node, now, out| node.broadcast(now, &bytes, out)) {
+            Ok(number) => {
+                self.casting.waiting.insert((true, number), Waiter::Elsewhere(question));
+                // It may have settled already.
+                self.write_news();
+                true
+            }
+            Err(Refused::Cast(CastError::Busy)) => {
+                self.casting.relayed.push_front((question, from, body));
+                false
+            }
+            // Who asked hears nothing, and tries another member.
+            Err(_) => true,
+        }
+    }
+
+    fn say_relayed(&mut self, question: Question) {
+        let reached = Reached { reached: self.cast_seats().len(), missed: Vec::new(), bytes: 0, us: 0 };
+        self.say_part(question, &reached, true);
     }
 
     /// Something was cast to us.
     pub(super) fn on_cast(&mut self, from: String, whole: bool, body: &[u8]) {
         let Ok(piece) = Piece::parse(body) else { return };
-        let Piece { kind, stream, offset, last, name, data } = piece;
+        let Piece { kind, stream, offset, last, from: origin, name, data } = piece;
+        let from = if origin.is_empty() { from } else { origin.to_owned() };
         match kind {
             Kind::Event if name == REPAIR => return self.driver.act(|node, now, _| node.repair(now)),
             Kind::Event => {

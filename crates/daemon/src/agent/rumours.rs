@@ -3,7 +3,7 @@
 //!
 //! Names that begin with `phalanx.` are ours: agents answer such questions by themselves, and act on what they are told.
 
-use super::{Agent, zones};
+use super::{Agent, casts, zones};
 use crate::driver::News;
 use phalanx_api::operate::RoundTrip;
 use phalanx_api::rumours::{Answer, Question, RESERVED, Tale};
@@ -230,6 +230,7 @@ impl Agent {
                 // Who asked may be gone.
                 let _ = self.reply_to(id, &ring, true);
             }
+            News::Asked { id, from, name, body } if name == casts::RELAY => self.on_relay(id, from, body),
             News::Asked { id, name, .. } if name == zones::CENSUS => self.say_census(id),
             News::Asked { id, name, body, .. } if name == zones::DETAILS => self.say_zone(id, &body),
             News::Asked { id, ref name, ref body, .. } if self.on_job_question(id, name, body) => {}

@@ -1,5 +1,6 @@
 //! What an agent starts with, and how it gets its ground: sockets, tripwires, state on disk.
 
+use crate::platform::LARGEST_DATAGRAM;
 use crate::platform::udp::Options;
 use crate::store::{self, Key, Store, StoreError};
 use crate::wires::Wires;
@@ -105,6 +106,9 @@ pub(super) struct Ground {
     pub(super) store: Option<Store>,
 }
 
+/// The largest datagram between hosts. Those who listen on loopback have peers there only.
+const FITS_EVERYWHERE: u16 = 1400;
+
 /// Ports that are tried when any will do: datagrams and streams must have the same one.
 const TRIES: usize = 16;
 
@@ -130,6 +134,7 @@ impl Settings {
             incarnation,
             role: self.role,
             profile: self.profile,
+            largest: if addr.ip().is_loopback() { LARGEST_DATAGRAM as u16 } else { FITS_EVERYWHERE },
             ..Start::new(self.name.clone(), Addr::Ip(addr), [0; 32], entropy)
         };
         let node = start.node(udp.now());

@@ -1,7 +1,7 @@
 //! Casts: what is to be cast comes in as a body of any length, what was cast goes out as lines of JSON with bytes behind them.
 
-use super::Office;
 use super::routes::Refused;
+use super::{Office, operate};
 use crate::agent::casts::{CastRefused, Heard, Sent, To};
 use axum::Json;
 use axum::body::Body;
@@ -11,8 +11,11 @@ use axum::response::{IntoResponse, Response};
 use http_body_util::BodyExt;
 use phalanx_api::Refusal;
 use phalanx_api::casts::{Reached, Seat};
+use phalanx_api::rumours::Answer;
+use phalanx_api::zones::ZoneMembers;
 use phalanx_protocol::node::casts::Refused as Unseated;
 use phalanx_wire::piece::{DATA, Kind, Piece};
+use std::collections::VecDeque;
 use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -21,6 +24,9 @@ use tokio::sync::{mpsc, oneshot};
 /// A node that has just started has a seat after so long at the latest, unless it is alone with its trouble.
 const SEAT_PATIENCE: Duration = Duration::from_secs(5);
 const SEAT_LOOK: Duration = Duration::from_millis(20);
+/// Data of a piece that is passed on to another zone, as a question to one of its members; and how many are under way.
+const RELAY_DATA: usize = 12 << 10;
+const RELAY_WINDOW: usize = 32;
 
 impl From<CastRefused> for Refused {
     fn from(why: CastRefused) -> Self {
@@ -39,6 +45,7 @@ impl From<CastRefused> for Refused {
 pub(super) struct Wanted {
     to: Option<String>,
     job: Option<String>,
+    zone: Option<String>,
     #[serde(default)]
     name: String,
 }
@@ -46,19 +53,18 @@ pub(super) struct Wanted {
 impl Wanted {
     fn to(&self) -> Result<To, Refused> {
         let members = |names: &str| names.split(',').filter(|n| !n.is_empty()).map(str::to_owned).collect();
-        match (&self.to, &self.job) {
-            (None, None) => Ok(To::All),
-            (Some(names), None) => {
+        match (&self.to, &self.job, &self.zone) {
+            (None, None, None) => Ok(To::All),
+            (Some(names), None, None) => {
                 let names: Vec<String> = members(names);
                 if names.is_empty() {
                     return Err(Refused::new(StatusCode::BAD_REQUEST, "`to` names nobody: write to=n1,n2"));
                 }
                 Ok(To::Members(names))
             }
-            (None, Some(job)) => Ok(To::Job(job.clone())),
-            (Some(_), Some(_)) => {
-                Err(Refused::new(StatusCode::BAD_REQUEST, "a cast is for members or for a job: leave one out"))
-            }
+            (None, Some(job), None) => Ok(To::Job(job.clone())),
+            (None, None, Some(zone)) => Ok(To::Zone(zone.clone())),
+            _ => Err(Refused::new(StatusCode::BAD_REQUEST, "a cast is for members, for a job or for a zone: name one")),
         }
     }
 }
@@ -72,7 +78,7 @@ struct Stream {
     number: u64,
     offset: u64,
     missed: Vec<String>,
-    under_way: std::collections::VecDeque<oneshot::Receiver<Vec<String>>>,
+    under_way: VecDeque<oneshot::Receiver<Vec<String>>>,
 }
 
 impl Stream {
@@ -83,7 +89,7 @@ impl Stream {
         loop {
             let (to, name, data) = (self.to.clone(), self.name.clone(), Arc::clone(&data));
             let sent = self.office.remote.ask(move |agent| {
-                let piece = Piece { kind, stream: number, offset, last, name: &name, data: &data };
+                let piece = Piece { kind, stream: number, offset, last, from: "", name: &name, data: &data };
                 agent.cast_piece(&to, &piece)
             });
             match sent.await?? {
@@ -120,7 +126,7 @@ impl Stream {
 }
 
 /// Cast the body to all members of the zone, to some, or to the tasks of a job; answers when all who live have it
-#[utoipa::path(post, path = phalanx_api::path::CAST, params(("to" = Option<String>, Query, description = "names of members, with commas between them"), ("job" = Option<String>, Query, description = "a job: its tasks hear it"), ("name" = Option<String>, Query, description = "what the cast is called")), request_body(content = Vec<u8>, content_type = "application/octet-stream"), responses((status = 200, body = Reached), (status = 400, body = Refusal), (status = 404, body = Refusal), (status = 503, body = Refusal)))]
+#[utoipa::path(post, path = phalanx_api::path::CAST, params(("to" = Option<String>, Query, description = "names of members, with commas between them"), ("zone" = Option<String>, Query, description = "another zone: all its members"), ("job" = Option<String>, Query, description = "a job: its tasks hear it"), ("name" = Option<String>, Query, description = "what the cast is called")), request_body(content = Vec<u8>, content_type = "application/octet-stream"), responses((status = 200, body = Reached), (status = 400, body = Refusal), (status = 404, body = Refusal), (status = 503, body = Refusal)))]
 pub(super) async fn cast(
     State(office): State<Office>,
     Query(wanted): Query<Wanted>,
@@ -129,11 +135,14 @@ pub(super) async fn cast(
     let (wished, began) = (wanted.to()?, Instant::now());
     let (kind, name) = match &wished {
         To::Job(job) => (Kind::Job, job.clone()),
-        To::All | To::Members(_) => (Kind::Cast, wanted.name),
+        To::All | To::Members(_) | To::Zone(_) => (Kind::Cast, wanted.name),
     };
     let (number, to) = begin(&office, wished, name.clone()).await?;
+    if let To::Zone(zone) = to {
+        return relay(&office, &zone, (number, name), body).await.map(Json);
+    }
     let (began, mut body) = (if began.elapsed() < SEAT_LOOK { began } else { Instant::now() }, body);
-    let (under_way, missed) = (std::collections::VecDeque::new(), Vec::new());
+    let (under_way, missed) = (VecDeque::new(), Vec::new());
     let mut stream = Stream { office, to, kind, name, number, offset: 0, missed, under_way };
     let mut data = Vec::new();
     while let Some(frame) = body.frame().await {
@@ -151,10 +160,60 @@ pub(super) async fn cast(
     let us = began.elapsed().as_micros() as u64;
     let there = match &stream.to {
         To::Members(names) => names.len(),
-        To::All | To::Job(_) => stream.office.remote.ask(|agent| agent.cast_seats().len()).await?,
+        To::All | To::Job(_) | To::Zone(_) => stream.office.remote.ask(|agent| agent.cast_seats().len()).await?,
     };
     let Stream { missed, offset, .. } = stream;
     Ok(Json(Reached { reached: there - missed.len().min(there), missed, bytes: offset, us }))
+}
+
+/// Casts the body in another zone, through one of its members.
+async fn relay(office: &Office, zone: &str, cast: (u64, String), mut body: Body) -> Result<Reached, Refused> {
+    let ZoneMembers { members, .. } = operate::members_of(office, zone).await?;
+    let gone = || Refused::new(StatusCode::BAD_GATEWAY, format!("nobody in zone `{zone}` passes it on: cast it again"));
+    let (to, began) = (members.first().ok_or_else(gone)?.addr, Instant::now());
+    let (stream, name) = cast;
+    let (mut data, mut offset, mut reached, mut ended) = (Vec::new(), 0, 0, false);
+    let mut answers: VecDeque<mpsc::Receiver<Answer>> = VecDeque::new();
+    while !ended {
+        match body.frame().await {
+            Some(Ok(frame)) => data.extend_from_slice(&frame.into_data().unwrap_or_default()),
+            Some(Err(e)) => return Err(Refused::new(StatusCode::BAD_REQUEST, format!("the body broke off: {e}"))),
+            None => ended = true,
+        }
+        while data.len() > RELAY_DATA || ended && !data.is_empty() || ended && offset == 0 {
+            let rest = data.split_off(data.len().min(RELAY_DATA));
+            let (piece, name) = (std::mem::replace(&mut data, rest), name.clone());
+            let (at, last) = (offset, ended && data.is_empty());
+            offset += piece.len() as u64;
+            let asked = office.remote.ask(move |agent| {
+                let (kind, from) = (Kind::Cast, "");
+                agent.relay_piece(to, &Piece { kind, stream, offset: at, last, from, name: &name, data: &piece })
+            });
+            answers.push_back(asked.await??);
+            if answers.len() >= RELAY_WINDOW {
+                reached = answered(&mut answers).await.ok_or_else(gone)?;
+            }
+            if offset == 0 {
+                break;
+            }
+        }
+    }
+    while !answers.is_empty() {
+        reached = answered(&mut answers).await.ok_or_else(gone)?;
+    }
+    Ok(Reached { reached, missed: Vec::new(), bytes: offset, us: began.elapsed().as_micros() as u64 })
+}
+
+/// How many the first of these pieces has reached.
+async fn answered(answers: &mut VecDeque<mpsc::Receiver<Answer>>) -> Option<usize> {
+    let mut first = answers.pop_front()?;
+    while let Some(answer) = first.recv().await {
+        // Without a payload it was only heard.
+        if let Some(text) = answer.payload {
+            return serde_json::from_str::<Reached>(&text).ok().map(|r| r.reached);
+        }
+    }
+    None
 }
 
 /// A node that starts has no seat yet: that is waited for.

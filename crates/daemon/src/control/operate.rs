@@ -140,12 +140,17 @@ pub(super) async fn zones(office: State<Office>) -> Result<Json<Vec<Zone>>, Refu
 /// The members of a zone
 #[utoipa::path(get, path = "/v1/zones/{name}", params(("name" = String, Path, description = "of the zone")), responses((status = 200, body = ZoneMembers), (status = 404, body = Refusal), (status = 429, body = Refusal)))]
 pub(super) async fn zone(State(office): State<Office>, Path(name): Path<String>) -> Result<Json<ZoneMembers>, Refused> {
-    let zone = Name::new(&name).map_err(|e| Refused::new(StatusCode::BAD_REQUEST, e))?;
+    members_of(&office, &name).await.map(Json)
+}
+
+/// The members of a zone, as it or its supervisors know them.
+pub(super) async fn members_of(office: &Office, name: &str) -> Result<ZoneMembers, Refused> {
+    let zone = Name::new(name).map_err(|e| Refused::new(StatusCode::BAD_REQUEST, e))?;
     let found = match office.remote.ask(move |agent| agent.zone(&zone)).await?? {
         Known::Here(found) => found,
         Known::Elsewhere(asked) => first(asked, members_part).await,
     };
-    found.map(Json).ok_or_else(|| Refused::new(StatusCode::NOT_FOUND, format!("no supervisor knows a zone `{name}`")))
+    found.ok_or_else(|| Refused::new(StatusCode::NOT_FOUND, format!("no supervisor knows a zone `{name}`")))
 }
 
 /// Figures for Prometheus
