@@ -2,7 +2,7 @@
 //!
 //! A view is made by `parse`, which checks every length once; its accessors cannot fail. Encoders append to, or
 //! write into, the caller's buffer. Nothing here allocates, but what
-//! [`view`] and [`cast`] read. All numbers are little-endian.
+//! [`view`], [`cast`] and [`reduce`] read. All numbers are little-endian.
 //!
 //! Versions: the first byte of a packet carries the version of its *layout*; a higher one is not understood and
 //! dropped. Within a version the format grows by appending: a body may be longer than its reader knows, and what
@@ -22,6 +22,7 @@
 //! | [`rumour`] | what people tell a whole zone, questions and replies, the cluster's keys |
 //! | [`view`] | what the tasks of a job say to each other |
 //! | [`cast`] | broadcasts and multicasts on their way through the sibling tree |
+//! | [`reduce`] | reductions on their way up and down that tree |
 //! | [`tripwire`] | what two nodes say over a tripwire |
 //! | [`tomorrow`] | what later builds may say, for tests of upgrades |
 //! | [`baseline`] | the baselines' heartbeats, introductions and gossip |
@@ -38,6 +39,7 @@ pub mod member;
 pub mod mml;
 pub mod outer;
 pub mod rcl;
+pub mod reduce;
 pub mod rumour;
 pub mod service;
 pub mod tomorrow;

@@ -11,8 +11,14 @@
 //! | [`spread`] | whom a node sends a broadcast: children, and who is below dead ones |
 //! | `window` | messages of a source, once and in order |
 //! | `machine` | a node: all of that, and what to send again when somebody dies meanwhile |
+//! | [`report`] | the way up: to whom a node reports while some are dead |
+//! | `fold` | what several give, as one value |
+//! | [`reduce`] | barrier, sum and gather: one result for all who live |
 
+mod fold;
 mod machine;
+pub mod reduce;
+pub mod report;
 pub mod route;
 pub mod spread;
 pub mod tree;
