@@ -111,18 +111,30 @@ pub fn gathered(values: &[(Id, Vec<u8>)]) -> usize {
     values.iter().map(|v| VALUE_HEAD + v.1.len()).sum()
 }
 
+/// The kind, the view, who speaks, and what follows.
+fn head(bytes: &[u8]) -> Result<(u8, ViewId, Id, Reader<'_>), Malformed> {
+    let mut reader = Reader(bytes);
+    if reader.byte()? != VERSION {
+        return Err(Malformed::Version);
+    }
+    Ok((reader.byte()?, reader.view()?, Id(reader.u32()?), reader))
+}
+
 impl Message {
+    /// Reads no more than the view and who speaks.
+    ///
+    /// # Errors
+    /// Whatever does not hold together so far.
+    pub fn head(bytes: &[u8]) -> Result<(ViewId, Id), Malformed> {
+        head(bytes).map(|(_, view, from, _)| (view, from))
+    }
+
     /// Reads a message.
     ///
     /// # Errors
     /// Whatever does not hold together.
     pub fn parse(bytes: &[u8]) -> Result<Self, Malformed> {
-        let mut reader = Reader(bytes);
-        if reader.byte()? != VERSION {
-            return Err(Malformed::Version);
-        }
-        let kind = reader.byte()?;
-        let (view, from) = (reader.view()?, Id(reader.u32()?));
+        let (kind, view, from, mut reader) = head(bytes)?;
         let last = Last { round: reader.number()?, view: reader.number()? };
         // What is decided is decided in some view before, or in this one.
         if last.view > view.number || last.round == u64::MAX {
@@ -303,6 +315,7 @@ mod tests {
             let message = message(words);
             let bytes = bytes(&message);
             assert_eq!(Message::parse(&bytes).as_ref(), Ok(&message));
+            assert_eq!(Message::head(&bytes), Ok((VIEW, Id(4))));
             for cut in 0..bytes.len() - tomorrow::FIELD.len() {
                 assert!(Message::parse(&bytes[..cut]).is_err(), "{message:?} cut at {cut}");
             }

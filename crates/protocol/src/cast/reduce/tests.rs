@@ -210,10 +210,11 @@ impl Net {
                     self.change(None, true);
                     joins -= 1;
                 }
-                _ => {
+                _ if self.loss > 0.0 => {
                     self.now = self.now + Duration::from_millis(700);
                     self.act(who, |m, now, out| m.expire(now, &mut Each(out)));
                 }
+                _ => {}
             }
         }
     }
@@ -233,11 +234,17 @@ impl Net {
             (0..self.rng.below(20)).for_each(|_| _ = self.deliver());
         }
         for _ in 0..200 {
-            while self.deliver() {}
-            members.iter().for_each(|&who| self.give(who));
+            for _ in 0..2 * self.rounds {
+                while self.deliver() {}
+                members.iter().for_each(|&who| self.give(who));
+            }
             while self.deliver() {}
             if members.iter().all(|&p| self.people[p].machine.done == self.rounds) {
                 return check(&members.iter().map(|&p| &self.people[p]).collect::<Vec<_>>(), &self.people, self.rounds);
+            }
+            // Where nothing is lost nobody needs its timer.
+            if self.loss == 0.0 {
+                break;
             }
             self.now = self.now + Duration::from_secs(10);
             members.iter().for_each(|&who| self.act(who, |m, now, out| m.expire(now, &mut Each(out))));
