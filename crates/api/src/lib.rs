@@ -12,6 +12,7 @@
 
 pub mod jobs;
 pub mod operate;
+pub mod reduce;
 pub mod rumours;
 pub mod zones;
 

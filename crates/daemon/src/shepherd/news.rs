@@ -2,7 +2,7 @@
 
 use crate::driver::{Resident, Sorted};
 use crate::outbox::Packet;
-use phalanx_protocol::company::{Company, Output, Seat};
+use phalanx_protocol::company::{Company, Outcome, Output, Reduced, Seat};
 use phalanx_protocol::view::{self, Change, Refusal, Task, View, ViewId, Wave};
 use std::time::Instant;
 
@@ -57,6 +57,12 @@ pub enum Said {
     Refused(Refusal),
     /// Gone, and the others know.
     Left,
+    /// A reduction is over.
+    Reduced(Outcome),
+    /// A reduction was over before its task came; the next one is this.
+    Missed(u64),
+    /// A reduction goes on without its task.
+    Unreduced,
 }
 
 impl Resident for Company {
@@ -72,6 +78,14 @@ impl Resident for Company {
             Output::Writable => Sorted::Nothing,
             Output::Said { seat, what } => {
                 Said::of(what).map_or(Sorted::Nothing, |said| Sorted::News(News { seat, said }))
+            }
+            Output::Reduced { seat, what } => {
+                let said = match what {
+                    Reduced::Done(outcome) => Said::Reduced(outcome.clone()),
+                    Reduced::Missed { next } => Said::Missed(next),
+                    Reduced::Excluded => Said::Unreduced,
+                };
+                Sorted::News(News { seat, said })
             }
         }
     }
