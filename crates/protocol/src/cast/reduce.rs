@@ -24,6 +24,8 @@
 //! a root that was only slow tells a result to those who have not given it up yet. Sets of all who are in a branch would then see to it
 //! that nobody is counted twice; here no sets travel.
 
+mod terms;
+
 use super::fold::{join, outcome};
 use super::report::Line;
 use super::tree::Id;
@@ -31,9 +33,9 @@ use phalanx_core::{Duration, Fingerprint, Instant, Machine, Sink};
 use phalanx_wire::reduce::{Last, Message, VALUE_MAX, Value, Words};
 use phalanx_wire::view::ViewId;
 use std::collections::BTreeMap;
-use thiserror::Error;
 
 pub use phalanx_wire::reduce::Outcome;
+pub use terms::{Counters, Gift, Input, Out, Output, ReduceError};
 
 /// Who waits speaks again after this time, should a letter have been lost for lack of room …
 const AGAIN: Duration = Duration::from_millis(500);
@@ -43,93 +45,6 @@ const AGAIN_MAX: Duration = Duration::from_secs(8);
 const EARLY_MAX: usize = 1024;
 /// Their bytes.
 const EARLY_BYTES: usize = 16 << 20;
-
-/// Why a node does not take part. Nothing has changed.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Error)]
-#[non_exhaustive]
-pub enum ReduceError {
-    /// One value of a gather.
-    #[error("a task gathers up to {VALUE_MAX} bytes, not {0}: send the rest in messages")]
-    TooLarge(usize),
-    /// Its last reduction is not over.
-    #[error("a reduction of this task is under way: wait for its result")]
-    Busy,
-    /// It is in no view, or a spare.
-    #[error("only tasks that hold a rank in the view reduce: wait for a view, or for a rank")]
-    Outside,
-}
-
-/// What a node gives.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Gift<'a> {
-    /// That it has come so far.
-    Barrier,
-    /// A summand.
-    Sum(i64),
-    /// Bytes, for all to have.
-    Gather(&'a [u8]),
-}
-
-/// What a node is told.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Input<'a> {
-    /// There is a new view, and we are in it.
-    View {
-        /// Its name.
-        view: ViewId,
-        /// The number of the first view that we were in.
-        since: u64,
-        /// Our number in the tree.
-        me: Id,
-        /// Who is next to us.
-        line: Line,
-    },
-    /// A message came.
-    Heard {
-        /// Its bytes.
-        bytes: &'a [u8],
-    },
-}
-
-/// What a node decides.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Output<'a> {
-    /// Send this, in order.
-    Send {
-        /// To whom.
-        to: Id,
-        /// The message.
-        bytes: &'a [u8],
-    },
-    /// What came out of the reduction in which we took part.
-    Done(&'a Outcome),
-    /// We took part in a round that was over before we came.
-    Missed {
-        /// The round that we take part in next.
-        next: u64,
-    },
-}
-
-/// A sink for what nodes decide.
-pub trait Out: for<'a> Sink<Output<'a>> {}
-impl<S: for<'a> Sink<Output<'a>>> Out for S {}
-
-/// What was dropped, and what happened how often.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Default, Debug)]
-pub struct Counters {
-    /// Rounds that were decided here.
-    pub decided: u64,
-    /// Messages that could not be read.
-    pub malformed: u64,
-    /// Messages of a view that was over.
-    pub stale: u64,
-    /// Messages for a view to come for which there was no room.
-    pub overflow: u64,
-    /// Messages from who is not next to us, or of rounds that there cannot be.
-    pub strays: u64,
-    /// Results that had come before.
-    pub twice: u64,
-}
 
 /// A node.
 #[derive(Clone, PartialEq, Eq, Debug)]
