@@ -20,6 +20,9 @@ pub const GATHERED_MAX: usize = 4 << 20;
 /// What a gathered value takes besides its bytes.
 pub const VALUE_HEAD: usize = 16;
 
+/// Rounds that somebody made up must not run out.
+pub const ROUND_MAX: u64 = 1 << 62;
+
 const TELL: u8 = 1;
 const ASK: u8 = 2;
 const UP: u8 = 3;
@@ -137,7 +140,7 @@ impl Message {
         let (kind, view, from, mut reader) = head(bytes)?;
         let last = Last { round: reader.number()?, view: reader.number()? };
         // What is decided is decided in some view before, or in this one.
-        if last.view > view.number || last.round == u64::MAX {
+        if last.view > view.number || last.round > ROUND_MAX {
             return Err(Malformed::Inconsistent);
         }
         let words = match kind {
@@ -336,6 +339,8 @@ mod tests {
         assert_eq!(refused(&many(101)), Malformed::Inconsistent, "together");
         let later = Last { round: 1, view: 301 };
         assert_eq!(refused(&Message { last: later, ..message(Words::Tell) }), Malformed::Inconsistent);
+        let last = Last { round: ROUND_MAX + 1, view: 300 };
+        assert_eq!(refused(&Message { last, ..message(Words::Tell) }), Malformed::Inconsistent);
         let nothing = Message { last: Last::default(), ..message(down(Outcome::Barrier)) };
         assert_eq!(refused(&nothing), Malformed::Inconsistent, "a result of no round");
         assert_eq!(Message::parse(&[2; 30]), Err(Malformed::Version));
