@@ -422,7 +422,7 @@ fn reducing(socket: PathBuf, rank: u32, size: u32, steps: impl FnOnce(&phalanx_c
 }
 
 /// ST-4: barrier, sum and gather over the whole job; a rank that is killed while the others wait for it holds them no longer, and one that
-/// comes anew is told that it was late.
+/// comes anew takes part in what the others do next.
 #[test]
 fn st_4_reductions_complete_over_survivors() {
     let cluster = Cluster::start(3);
@@ -465,8 +465,6 @@ fn st_4_reductions_complete_over_survivors() {
         gate.wait();
         assert_eq!(passed.load(Ordering::SeqCst), 5);
         reducing(socket(5), 5, 6, |task| {
-            let Err(Error::Refused { status: 409, error }) = task.barrier() else { panic!("it came too late") };
-            assert!(error.contains("had done 6 reductions when this task came"), "{error}");
             gate.wait();
             assert_eq!(task.sum(1 << 5).unwrap(), 0b11_1111);
         });
@@ -529,12 +527,12 @@ fn st_4_reductions_that_make_no_sense_are_refused() {
         let error = refused(task.sum(1).unwrap_err());
         assert!(error.contains("call barrier, sum and gather in the same order"), "{error}");
         assert!(refused(task.sum(i64::MAX).unwrap_err()).contains("sum smaller numbers"));
-        assert_eq!(task.sum(2).unwrap(), 3);
-        // A spare is in the view and holds no rank.
+        // A spare is in the view and holds no rank, as long as nobody fails.
         let client = Client::new(cluster.node(0).socket());
         let spare = client.join_with(JOB, Join::spare(2)).unwrap();
         let error = refused(spare.barrier().unwrap_err());
         assert!(error.contains("only tasks that hold a rank in the view reduce"), "{error}");
+        assert_eq!(task.sum(2).unwrap(), 3);
     });
     both.join().expect("it saw the same");
 }

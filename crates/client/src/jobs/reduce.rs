@@ -1,7 +1,7 @@
 //! Barriers, sums and gathers: all tasks of a job that hold a rank do the same in the same order, and all have one result.
 //!
 //! They complete over the tasks that live: one that dies meanwhile is waited for until there is a view without it. Who has not come to the
-//! job yet is not waited for: call [`Task::wait_full`] before the first. Each task does one at a time. Events that come meanwhile are not
+//! job yet is not waited for: call [`Task::wait_full`] before the first. Who comes to a running job takes part in what the others do next. Each task does one at a time. Events that come meanwhile are not
 //! lost; a task with hooks that waits in a reduction does not see [`Event::Pause`](super::Event::Pause), and holds up the change of the view
 //! for as long as hooks may take.
 
@@ -14,8 +14,7 @@ impl Task {
     /// Waits until all tasks that live have come so far.
     ///
     /// # Errors
-    /// [`Error::Refused`] when the tasks did not all do the same, when we came to the job after this reduction was over, or are not in
-    /// the view; it says what to do.
+    /// [`Error::Refused`] when the tasks did not all do the same, or we are not in the view; it says what to do.
     pub async fn barrier(&self) -> Result<(), Error> {
         self.reduce(|number| said(&ToShepherd::Barrier { number })).await.map(drop)
     }

@@ -59,8 +59,6 @@ pub enum Said {
     Left,
     /// A reduction is over.
     Reduced(Outcome),
-    /// A reduction was over before its task came; the next one is this.
-    Missed(u64),
     /// A reduction goes on without its task.
     Unreduced,
 }
@@ -82,7 +80,6 @@ impl Resident for Company {
             Output::Reduced { seat, what } => {
                 let said = match what {
                     Reduced::Done(outcome) => Said::Reduced(outcome.clone()),
-                    Reduced::Missed { next } => Said::Missed(next),
                     Reduced::Excluded => Said::Unreduced,
                 };
                 Sorted::News(News { seat, said })

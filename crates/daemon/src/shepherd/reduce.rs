@@ -44,14 +44,6 @@ impl Shepherd {
         self.reduced(caller, |number| ToTask::Unreduced { number, error });
     }
 
-    pub(super) fn on_missed(&mut self, caller: Caller, next: u64) {
-        let (name, over) = (&self.terms.name, next - 1);
-        let error = format!(
-            "job `{name}` had done {over} reductions when this task came, and this was one of them: call again, to take part in the next"
-        );
-        self.reduced(caller, |number| ToTask::Unreduced { number, error });
-    }
-
     pub(super) fn on_unreduced(&mut self, caller: Caller) {
         let name = &self.terms.name;
         let error = format!("the view of job `{name}` is without this task, which reduces no more: rejoin first");

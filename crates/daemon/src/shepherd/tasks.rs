@@ -264,7 +264,6 @@ impl Shepherd {
             Said::Left => ToTask::Left,
             Said::Refused(why) => return self.on_refused(caller, seat, why),
             Said::Reduced(outcome) => return self.on_outcome(caller, outcome),
-            Said::Missed(next) => return self.on_missed(caller, next),
             Said::Unreduced => return self.on_unreduced(caller),
         };
         self.desk.say(caller, &words);

@@ -17,8 +17,9 @@
 //! **Who has a result keeps it** until the next round is decided: that needs everybody's word, so all have it. With a new view neighbours
 //! tell each other which round was decided last; who still waits for it, or has somebody below who does, asks those who have gone on.
 //!
-//! **Newcomers** count from 1. Who came after the last round was decided, and takes part in that round or an earlier one, has missed it
-//! ([`Output::Missed`]), and goes on with the one after it. What others still do with an earlier round goes past it: its word is *nothing*.
+//! **Newcomers** count from 1, and learn from their neighbours where the others are. Who came after the last round was decided takes part in
+//! the next one; what it gave before it knew that goes there, too. An earlier round that others still wait for goes past it: its word
+//! on that is *nothing*.
 //!
 //! What was rejected: verdicts of each node on its own in place of views. Two who hold different nodes for dead report past each other, and
 //! a root that was only slow tells a result to those who have not given it up yet. Sets of all who are in a branch would then see to it
@@ -192,27 +193,28 @@ impl Reducer {
         (self.last, self.result) = (last, None);
         (self.is_asked, self.has_asked) = (false, false);
         self.words.retain(|&round, _| round >= last.round);
-        self.catch_up(out);
+        let came_late = self.catch_up();
         self.say(self.line.all().filter(|&id| id != from).collect(), Words::Tell, out);
         if self.is_wanted() {
             self.ask_below(out);
             // Who waited for our task before need not do so any more.
             self.advance(last.round, out);
         }
+        if came_late {
+            self.advance(self.done + 1, out);
+        }
     }
 
-    /// What is decided is over for us, but when we took part and only have not heard the result.
-    fn catch_up(&mut self, out: &mut impl Out) {
+    /// What is decided is over for us, but when we took part and only have not heard the result. True when what we gave goes to another
+    /// round than it would have.
+    fn catch_up(&mut self) -> bool {
         let (next, last) = (self.done + 1, self.last);
         let took_part = self.own.is_some() && next == last.round && self.since <= last.view;
         if next > last.round || took_part {
-            return;
+            return false;
         }
         self.done = last.round;
-        if self.own.take().is_some() {
-            self.again_at = Instant::NEVER;
-            out.push(Output::Missed { next: last.round + 1 });
-        }
+        self.own.is_some()
     }
 
     fn on_up(&mut self, from: Id, round: u64, value: Value, out: &mut impl Out) {
@@ -321,9 +323,12 @@ impl Reducer {
             (self.own, self.done, self.again_at) = (None, last.round, Instant::NEVER);
             out.push(Output::Done(&outcome));
         }
-        self.catch_up(out);
+        let came_late = self.catch_up();
         self.say(to, Words::Down { outcome: outcome.clone() }, out);
         self.result = Some(outcome);
+        if came_late {
+            self.advance(self.done + 1, out);
+        }
     }
 
     fn say(&self, to: Vec<Id>, words: Words, out: &mut impl Out) {

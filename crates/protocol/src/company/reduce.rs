@@ -22,11 +22,6 @@ pub use crate::cast::reduce::{Outcome, ReduceError};
 pub enum Reduced<'a> {
     /// What came out of it.
     Done(&'a Outcome),
-    /// It was over before the task came to the job.
-    Missed {
-        /// The one that it takes part in next.
-        next: u64,
-    },
     /// The task is not in the view any more.
     Excluded,
 }
@@ -75,7 +70,6 @@ impl<'o, S: Out> Sink<reduce::Output<'o>> for ReduceOut<'_, S> {
                 return;
             }
             reduce::Output::Done(outcome) => Reduced::Done(outcome),
-            reduce::Output::Missed { next } => Reduced::Missed { next },
         };
         self.out.push(Output::Reduced { seat: self.seat, what });
     }

@@ -66,11 +66,6 @@ pub enum Output<'a> {
     },
     /// What came out of the reduction in which we took part.
     Done(&'a Outcome),
-    /// We took part in a round that was over before we came.
-    Missed {
-        /// The round that we take part in next.
-        next: u64,
-    },
 }
 
 /// A sink for what nodes decide.
