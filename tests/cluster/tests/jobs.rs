@@ -11,8 +11,8 @@ use std::collections::BTreeMap;
 use std::fs::File;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Arc, Barrier};
 use std::time::{Duration, Instant};
 
 const JOB: &str = "train";
@@ -421,13 +421,31 @@ fn reducing(socket: PathBuf, rank: u32, size: u32, steps: impl FnOnce(&phalanx_c
     steps(&task);
 }
 
+/// Holds threads until all are there; one that failed is not waited for for ever.
+struct Gate {
+    all: u32,
+    came: AtomicU32,
+}
+
+impl Gate {
+    /// `step` counts from 1.
+    fn pass(&self, step: u32) {
+        self.came.fetch_add(1, Ordering::SeqCst);
+        let began = Instant::now();
+        while self.came.load(Ordering::SeqCst) < step * self.all {
+            assert!(began.elapsed() < PATIENCE, "not all come to step {step}");
+            std::thread::sleep(Duration::from_millis(2));
+        }
+    }
+}
+
 /// ST-4: barrier, sum and gather over the whole job; a rank that is killed while the others wait for it holds them no longer, and one that
 /// comes anew takes part in what the others do next.
 #[test]
 fn st_4_reductions_complete_over_survivors() {
     let cluster = Cluster::start(3);
     let mut tasks = Tasks::new(&cluster, 6);
-    let (gate, passed) = (Barrier::new(6), AtomicU32::new(0));
+    let (gate, passed) = (Gate { all: 6, came: AtomicU32::new(0) }, AtomicU32::new(0));
     let socket = |rank: u32| cluster.node(rank as usize / 2).socket();
     let names = |ranks: std::ops::Range<u32>| ranks.map(|r| (r, format!("rank {r}").into_bytes())).collect::<Vec<_>>();
     let whole = |task: &phalanx_client::blocking::Task<'_>, rank: u32| {
@@ -442,14 +460,14 @@ fn st_4_reductions_complete_over_survivors() {
             scope.spawn(move || {
                 reducing(socket, rank, 6, |task| {
                     whole(task, rank);
-                    gate.wait();
+                    gate.pass(1);
                     task.barrier().unwrap();
                     passed.fetch_add(1, Ordering::SeqCst);
                     assert_eq!(task.sum(1 << rank).unwrap(), 0b1_1111, "the dead are not in it");
                     assert_eq!(task.gather(format!("rank {rank}").as_bytes()).unwrap(), names(0..5));
-                    gate.wait();
+                    gate.pass(2);
                     // Only when there is somebody new.
-                    gate.wait();
+                    gate.pass(3);
                     assert_eq!(task.sum(1 << rank).unwrap(), 0b11_1111);
                 });
             });
@@ -458,14 +476,14 @@ fn st_4_reductions_complete_over_survivors() {
         // A process that is in the view, and never comes to the barrier.
         tasks.run(&cluster, 2, "5", &[]);
         tasks.wait(5, "the whole job", |v| v.tasks.len() == 6);
-        gate.wait();
+        gate.pass(1);
         std::thread::sleep(Duration::from_millis(500));
         assert_eq!(passed.load(Ordering::SeqCst), 0, "all wait for it");
         tasks.kill(5);
-        gate.wait();
+        gate.pass(2);
         assert_eq!(passed.load(Ordering::SeqCst), 5);
         reducing(socket(5), 5, 6, |task| {
-            gate.wait();
+            gate.pass(3);
             assert_eq!(task.sum(1 << 5).unwrap(), 0b11_1111);
         });
     });
