@@ -211,7 +211,7 @@ impl Net {
                     joins -= 1;
                 }
                 _ if self.loss > 0.0 => {
-                    self.now = self.now + Duration::from_millis(700);
+                    self.now += Duration::from_millis(700);
                     self.act(who, |m, now, out| m.expire(now, &mut Each(out)));
                 }
                 _ => {}
@@ -246,7 +246,7 @@ impl Net {
             if self.loss == 0.0 {
                 break;
             }
-            self.now = self.now + Duration::from_secs(10);
+            self.now += Duration::from_secs(10);
             members.iter().for_each(|&who| self.act(who, |m, now, out| m.expire(now, &mut Each(out))));
         }
         let rounds: Vec<_> = members.iter().map(|&p| (self.people[p].id.0, self.people[p].machine.done)).collect();
