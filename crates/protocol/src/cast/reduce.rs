@@ -133,7 +133,8 @@ impl Reducer {
     }
 
     fn on_view(&mut self, view: ViewId, since: u64, (me, line): (Id, Line), out: &mut impl Out) {
-        (self.view, self.since, self.me, self.line) = (Some(view), since, me, line);
+        // Who decides is in what it decides: a later `since` would have it give to one round after another, for ever.
+        (self.view, self.since, self.me, self.line) = (Some(view), since.min(view.number), me, line);
         self.words.clear();
         (self.is_asked, self.has_asked) = (false, false);
         if self.last.round > 0 {
