@@ -7,6 +7,7 @@
 //! 0 4 length of what follows, little endian   4 1 kind   5 … body
 //! ```
 //! Kind 0 is JSON: [`ToShepherd`] one way, [`ToTask`] the other. Kind 1 is a message between tasks: its [`Parcel`], then its bytes.
+//! Kind 2 is what tasks gather, see [`reduce`](crate::reduce).
 //! The connection is the task's life: when it ends, the task is gone.
 
 use serde::{Deserialize, Serialize};
@@ -290,6 +291,18 @@ pub enum ToShepherd {
     Rejoin,
     /// The task leaves in good order.
     Leave,
+    /// The task has come so far, and waits for all others.
+    Barrier {
+        /// The task's own, to tell answers apart.
+        number: u64,
+    },
+    /// The task wants the sum of what all give.
+    Sum {
+        /// The task's own, to tell answers apart.
+        number: u64,
+        /// What it gives.
+        value: i64,
+    },
 }
 
 /// What a shepherd says to a task.
@@ -339,6 +352,21 @@ pub enum ToTask {
     },
     /// The task left, and the others know.
     Left,
+    /// All who live have come to a barrier, or given to a sum.
+    Reduced {
+        /// That of the question.
+        number: u64,
+        /// The sum.
+        #[serde(skip_serializing_if = "Option::is_none", default)]
+        sum: Option<i64>,
+    },
+    /// A reduction came to nothing.
+    Unreduced {
+        /// That of the question.
+        number: u64,
+        /// Why, and what to do.
+        error: String,
+    },
 }
 
 /// The head of a message between tasks.
@@ -388,7 +416,7 @@ pub fn words(json: &[u8]) -> Vec<u8> {
     frame
 }
 
-fn begin(kind: u8, length: usize) -> Vec<u8> {
+pub(crate) fn begin(kind: u8, length: usize) -> Vec<u8> {
     let mut frame = Vec::with_capacity(5 + length);
     frame.extend_from_slice(&(length as u32 + 1).to_le_bytes());
     frame.push(kind);
@@ -431,6 +459,10 @@ mod tests {
     fn words_stay_as_they_are() {
         let text = serde_json::to_string(&ToShepherd::Attach { role: Role::Rank(3), size: 8, hooks: false }).unwrap();
         assert_eq!(text, r#"{"do":"attach","role":{"rank":3},"size":8,"hooks":false}"#);
+        let text = serde_json::to_string(&ToShepherd::Sum { number: 7, value: -3 }).unwrap();
+        assert_eq!(text, r#"{"do":"sum","number":7,"value":-3}"#);
+        let text = serde_json::to_string(&ToTask::Reduced { number: 7, sum: None }).unwrap();
+        assert_eq!(text, r#"{"event":"reduced","number":7}"#);
         let view = View {
             view: ViewName { number: 2, root: 0, stint: 1 },
             me: 1,

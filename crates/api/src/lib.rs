@@ -13,6 +13,7 @@
 pub mod casts;
 pub mod jobs;
 pub mod operate;
+pub mod reduce;
 pub mod rumours;
 pub mod zones;
 

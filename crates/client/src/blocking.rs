@@ -6,6 +6,7 @@ use crate::jobs::{self, Join};
 use phalanx_api::casts::{Reached, Seat};
 use phalanx_api::jobs::{Job, JobView, View};
 use phalanx_api::operate::{Fault, KeyChange, KeyRing, RoundTrip};
+use phalanx_api::reduce::Gathered;
 use phalanx_api::rumours::{Answer, Question};
 use phalanx_api::zones::{Census, Zone, ZoneMembers};
 use phalanx_api::{Attributes, Event, Member, Offer, Service, Status};
@@ -137,6 +138,30 @@ impl Task<'_> {
     /// See [`Error`].
     pub fn send(&self, to: u32, body: &[u8]) -> Result<(), Error> {
         self.runtime.block_on(self.task.send(to, body))
+    }
+
+    /// As [`jobs::Task::barrier`].
+    ///
+    /// # Errors
+    /// See [`Error`].
+    pub fn barrier(&self) -> Result<(), Error> {
+        self.runtime.block_on(self.task.barrier())
+    }
+
+    /// As [`jobs::Task::sum`].
+    ///
+    /// # Errors
+    /// See [`Error`].
+    pub fn sum(&self, value: i64) -> Result<i64, Error> {
+        self.runtime.block_on(self.task.sum(value))
+    }
+
+    /// As [`jobs::Task::gather`].
+    ///
+    /// # Errors
+    /// See [`Error`].
+    pub fn gather(&self, value: &[u8]) -> Result<Gathered, Error> {
+        self.runtime.block_on(self.task.gather(value))
     }
 
     /// As [`jobs::Task::paused`].

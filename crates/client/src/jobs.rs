@@ -14,12 +14,15 @@
 //! # }
 //! ```
 
+mod reduce;
+
 use crate::{Client, Error, escaped};
 use phalanx_api::jobs::{
     self, Fold, Job, JobView, JobWanted, MESSAGE_MAX, OnPartition, PARCEL, Parcel, Role, ToShepherd, ToTask, View,
     ViewName, WORDS, frame_length,
 };
 use phalanx_api::path;
+use phalanx_api::reduce::{GATHER, Gathered, gathered};
 use std::collections::{BTreeMap, VecDeque};
 use std::io;
 use std::path::PathBuf;
@@ -94,11 +97,19 @@ pub enum Event {
     Left,
 }
 
-/// Why a message was not sent.
-type Unsent = Result<(), (String, bool)>;
+/// What became of something that the shepherd was asked for.
+#[derive(Debug)]
+enum Answer {
+    /// The message is sent, all came to the barrier.
+    Done,
+    Sum(i64),
+    Gathered(Gathered),
+    /// Why not, and whether asking again in a moment may help.
+    Refused(String, bool),
+}
 
-/// Sends that wait for their answer; `None` when nobody answers any more.
-type Sends = Arc<Mutex<Option<BTreeMap<u64, oneshot::Sender<Unsent>>>>>;
+/// Questions that wait for their answer, by number; `None` when nobody answers any more.
+type Questions = Arc<Mutex<Option<BTreeMap<u64, oneshot::Sender<Answer>>>>>;
 
 /// One task of a job. Dropped, it is gone.
 #[derive(Debug)]
@@ -108,7 +119,7 @@ pub struct Task {
     events: mpsc::UnboundedReceiver<Result<Event, Error>>,
     /// Read while something else was waited for.
     early: VecDeque<Event>,
-    sends: Sends,
+    questions: Questions,
     next: std::sync::atomic::AtomicU64,
     view: View,
     reading: AbortHandle,
@@ -157,8 +168,8 @@ impl Task {
         let stream = stream.map_err(|why| Error::Unreachable { socket: socket.clone(), why })?;
         let (from, to) = stream.into_split();
         let (tell, mut events) = mpsc::unbounded_channel();
-        let sends = Sends::new(Mutex::new(Some(BTreeMap::new())));
-        let (place, waiting) = (socket.clone(), Arc::clone(&sends));
+        let questions = Questions::new(Mutex::new(Some(BTreeMap::new())));
+        let (place, waiting) = (socket.clone(), Arc::clone(&questions));
         let reading = tokio::spawn(async move {
             let why = read(from, &tell, &waiting).await;
             // Nobody answers any more.
@@ -179,7 +190,7 @@ impl Task {
         };
         let early = VecDeque::from([Event::View(view.clone())]);
         let (next, reading) = (std::sync::atomic::AtomicU64::new(1), reading.abort_handle());
-        Ok(Self { socket, to, events, early, sends, next, view, reading })
+        Ok(Self { socket, to, events, early, questions, next, view, reading })
     }
 
     /// The view, as of the last event that was read.
@@ -255,19 +266,22 @@ impl Task {
             let error = format!("a message holds {MESSAGE_MAX} bytes, and this one has {need}: split it");
             return Err(Error::Refused { status: 413, error });
         }
+        match self.ask(|number| Parcel { peer: to, number, view }.frame(body)).await? {
+            Answer::Refused(error, busy) => Err(Error::Refused { status: if busy { 429 } else { 409 }, error }),
+            _ => Ok(()),
+        }
+    }
+
+    /// Says something that is answered under its number.
+    async fn ask(&self, frame: impl FnOnce(u64) -> Vec<u8>) -> Result<Answer, Error> {
         let number = self.next.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
         let (tell, told) = oneshot::channel();
-        match &mut *self.sends.lock().unwrap_or_else(PoisonError::into_inner) {
-            Some(sends) => _ = sends.insert(number, tell),
+        match &mut *self.questions.lock().unwrap_or_else(PoisonError::into_inner) {
+            Some(questions) => _ = questions.insert(number, tell),
             None => return Err(self.gone(io::ErrorKind::NotConnected.into())),
         }
-        let frame = Parcel { peer: to, number, view }.frame(body);
-        self.to.lock().await.write_all(&frame).await.map_err(|why| self.gone(why))?;
-        match told.await {
-            Ok(Ok(())) => Ok(()),
-            Ok(Err((error, busy))) => Err(Error::Refused { status: if busy { 429 } else { 409 }, error }),
-            Err(_) => Err(self.gone(io::ErrorKind::ConnectionReset.into())),
-        }
+        self.to.lock().await.write_all(&frame(number)).await.map_err(|why| self.gone(why))?;
+        told.await.map_err(|_| self.gone(io::ErrorKind::ConnectionReset.into()))
     }
 
     fn gone(&self, why: io::Error) -> Error {
@@ -326,7 +340,7 @@ async fn say(to: &tokio::sync::Mutex<OwnedWriteHalf>, words: &ToShepherd) -> io:
 async fn read(
     mut from: OwnedReadHalf,
     tell: &mpsc::UnboundedSender<Result<Event, Error>>,
-    sends: &Sends,
+    questions: &Questions,
 ) -> io::Result<Error> {
     loop {
         let mut head = [0; 4];
@@ -340,9 +354,14 @@ async fn read(
                 let (parcel, body) = Parcel::parse(body).ok_or_else(senseless)?;
                 Event::Message { from: parcel.peer, view: parcel.view, body: body.to_vec() }
             }
+            GATHER => {
+                let (number, values) = gathered(body).ok_or_else(senseless)?;
+                answer(questions, number, Answer::Gathered(values));
+                continue;
+            }
             WORDS => match serde_json::from_slice(body) {
                 Ok(ToTask::Refused { error }) => return Ok(Error::Refused { status: 409, error }),
-                Ok(words) => match told(words, sends) {
+                Ok(words) => match told(words, questions) {
                     Some(event) => event,
                     None => continue,
                 },
@@ -357,26 +376,31 @@ async fn read(
     }
 }
 
-/// What a shepherd said, as an event; `None` for answers to sends.
-fn told(words: ToTask, sends: &Sends) -> Option<Event> {
-    let answer = |parcel: u64, result: Unsent| {
-        let mut sends = sends.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(tell) = sends.as_mut().and_then(|s| s.remove(&parcel)) {
-            // Who sent it may not wait any more.
-            let _ = tell.send(result);
-        }
+fn answer(questions: &Questions, number: u64, answer: Answer) {
+    let mut questions = questions.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some(tell) = questions.as_mut().and_then(|q| q.remove(&number)) {
+        // Who asked may not wait any more.
+        let _ = tell.send(answer);
+    }
+}
+
+/// What a shepherd said, as an event; `None` for answers.
+fn told(words: ToTask, questions: &Questions) -> Option<Event> {
+    let (number, told) = match words {
+        ToTask::Sent { parcel } => (parcel, Answer::Done),
+        ToTask::Unsent { parcel, error, busy } => (parcel, Answer::Refused(error, busy)),
+        ToTask::Reduced { number, sum } => (number, sum.map_or(Answer::Done, Answer::Sum)),
+        ToTask::Unreduced { number, error } => (number, Answer::Refused(error, false)),
+        words => return event(words),
     };
+    answer(questions, number, told);
+    None
+}
+
+fn event(words: ToTask) -> Option<Event> {
     Some(match words {
         ToTask::View(view) => Event::View(view),
         ToTask::Pause => Event::Pause,
-        ToTask::Sent { parcel } => {
-            answer(parcel, Ok(()));
-            return None;
-        }
-        ToTask::Unsent { parcel, error, busy } => {
-            answer(parcel, Err((error, busy)));
-            return None;
-        }
         ToTask::Undelivered { to, .. } => Event::Undelivered { to },
         ToTask::Stalled => Event::Stalled,
         ToTask::Excluded { view } => Event::Excluded { view },

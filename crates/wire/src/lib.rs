@@ -2,7 +2,7 @@
 //!
 //! A view is made by `parse`, which checks every length once; its accessors cannot fail. Encoders append to, or
 //! write into, the caller's buffer. Nothing here allocates, but what
-//! [`view`] and [`cast`] read. All numbers are little-endian.
+//! [`view`], [`cast`] and [`reduce`] read. All numbers are little-endian.
 //!
 //! Versions: the first byte of a packet carries the version of its *layout*; a higher one is not understood and
 //! dropped. Within a version the format grows by appending: a body may be longer than its reader knows, and what
@@ -23,6 +23,7 @@
 //! | [`view`] | what the tasks of a job say to each other |
 //! | [`cast`] | broadcasts and multicasts on their way through the sibling tree |
 //! | [`piece`] | what is cast, cut into pieces |
+//! | [`reduce`] | reductions on their way up and down that tree |
 //! | [`tripwire`] | what two nodes say over a tripwire |
 //! | [`tomorrow`] | what later builds may say, for tests of upgrades |
 //! | [`baseline`] | the baselines' heartbeats, introductions and gossip |
@@ -40,6 +41,7 @@ pub mod mml;
 pub mod outer;
 pub mod piece;
 pub mod rcl;
+pub mod reduce;
 pub mod rumour;
 pub mod service;
 pub mod tomorrow;

@@ -29,6 +29,9 @@ pub const VERSION: u8 = 1;
 /// The longest message between tasks.
 pub const BODY_MAX: usize = 8 << 20;
 
+/// The kind of letters that are for who reduces, not for who holds the view.
+const REDUCE: u8 = 20;
+
 /// A letter, checked to its end.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Letter<'a> {
@@ -49,6 +52,8 @@ pub struct Envelope {
     pub job: u64,
     /// Who is meant.
     pub to: Addressee,
+    /// It is a [`Words::Reduce`].
+    pub reduces: bool,
 }
 
 /// Whom a letter is for.
@@ -259,6 +264,11 @@ pub enum Words<'a> {
         /// The last view.
         view: ViewId,
     },
+    /// ST-4: of a reduction, see [`reduce`](crate::reduce).
+    Reduce {
+        /// The message.
+        bytes: &'a [u8],
+    },
 }
 
 impl Envelope {
@@ -279,7 +289,7 @@ impl Envelope {
             11 => Addressee::Newcomer(r.u32()?),
             _ => Addressee::Task(to),
         };
-        Ok(Self { job, to })
+        Ok(Self { job, to, reduces: kind == REDUCE })
     }
 }
 
@@ -359,6 +369,13 @@ impl<'a> Letter<'a> {
             17 => Words::Checkpoint,
             18 => Words::Leaving,
             19 => Words::Over { view: r.view()? },
+            REDUCE => {
+                let length = r.number()?;
+                if length > BODY_MAX as u64 {
+                    return Err(Malformed::Inconsistent);
+                }
+                Words::Reduce { bytes: r.bytes(length as usize)? }
+            }
             _ => return Err(Malformed::Unknown),
         };
         Ok(Self { job, from, to, words })
@@ -397,6 +414,7 @@ impl Words<'_> {
             Self::Checkpoint => 17,
             Self::Leaving => 18,
             Self::Over { .. } => 19,
+            Self::Reduce { .. } => REDUCE,
         }
     }
 
@@ -471,6 +489,10 @@ impl Words<'_> {
             Self::Stale { view, number } => {
                 view.encode(out);
                 put_number(*number, out);
+            }
+            Self::Reduce { bytes } => {
+                put_number(bytes.len() as u64, out);
+                out.extend_from_slice(bytes);
             }
             Self::Checkpoint | Self::Leaving => {}
         }

@@ -4,12 +4,15 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use phalanx_client::Error;
 use phalanx_client::api::jobs::{TaskState, View};
+use phalanx_client::blocking::Client;
 use phalanx_client::jobs::{Event, Join};
 use phalanx_cluster::{Cluster, PATIENCE, binary};
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 const JOB: &str = "train";
@@ -408,4 +411,146 @@ fn rv_6_the_part_without_a_majority_ends() {
     cluster.network().cut(&[0], &[1, 2]);
     tasks.agree(&[1, 2], &[1, 2]);
     tasks.wait_for(0, "aborted");
+}
+
+/// A task of this process that reduces once the job is whole.
+fn reducing(socket: PathBuf, rank: u32, size: u32, steps: impl FnOnce(&phalanx_client::blocking::Task<'_>)) {
+    let client = Client::new(socket);
+    let mut task = client.join(JOB, rank, size).expect("it is let in");
+    task.wait_full().expect("all come");
+    steps(&task);
+}
+
+/// Holds threads until all are there; one that failed is not waited for for ever.
+struct Gate {
+    all: u32,
+    came: AtomicU32,
+}
+
+impl Gate {
+    /// `step` counts from 1.
+    fn pass(&self, step: u32) {
+        self.came.fetch_add(1, Ordering::SeqCst);
+        let began = Instant::now();
+        while self.came.load(Ordering::SeqCst) < step * self.all {
+            assert!(began.elapsed() < PATIENCE, "not all come to step {step}");
+            std::thread::sleep(Duration::from_millis(2));
+        }
+    }
+}
+
+/// ST-4: barrier, sum and gather over the whole job; a rank that is killed while the others wait for it holds them no longer, and one that
+/// comes anew takes part in what the others do next.
+#[test]
+fn st_4_reductions_complete_over_survivors() {
+    let cluster = Cluster::start(3);
+    let mut tasks = Tasks::new(&cluster, 6);
+    let (gate, passed) = (Gate { all: 6, came: AtomicU32::new(0) }, AtomicU32::new(0));
+    let socket = |rank: u32| cluster.node(rank as usize / 2).socket();
+    let names = |ranks: std::ops::Range<u32>| ranks.map(|r| (r, format!("rank {r}").into_bytes())).collect::<Vec<_>>();
+    let whole = |task: &phalanx_client::blocking::Task<'_>, rank: u32| {
+        task.barrier().unwrap();
+        assert_eq!(task.sum(1 << rank).unwrap(), 0b11_1111);
+        assert_eq!(task.gather(format!("rank {rank}").as_bytes()).unwrap(), names(0..6));
+    };
+    std::thread::scope(|scope| {
+        let (gate, passed, whole) = (&gate, &passed, &whole);
+        for rank in 0..5 {
+            let socket = socket(rank);
+            scope.spawn(move || {
+                reducing(socket, rank, 6, |task| {
+                    whole(task, rank);
+                    gate.pass(1);
+                    task.barrier().unwrap();
+                    passed.fetch_add(1, Ordering::SeqCst);
+                    assert_eq!(task.sum(1 << rank).unwrap(), 0b1_1111, "the dead are not in it");
+                    assert_eq!(task.gather(format!("rank {rank}").as_bytes()).unwrap(), names(0..5));
+                    gate.pass(2);
+                    // Only when there is somebody new.
+                    gate.pass(3);
+                    assert_eq!(task.sum(1 << rank).unwrap(), 0b11_1111);
+                });
+            });
+        }
+        reducing(socket(5), 5, 6, |task| whole(task, 5));
+        // A process that is in the view, and never comes to the barrier.
+        tasks.run(&cluster, 2, "5", &[]);
+        tasks.wait(5, "the whole job", |v| v.tasks.len() == 6);
+        gate.pass(1);
+        std::thread::sleep(Duration::from_millis(500));
+        assert_eq!(passed.load(Ordering::SeqCst), 0, "all wait for it");
+        tasks.kill(5);
+        gate.pass(2);
+        assert_eq!(passed.load(Ordering::SeqCst), 5);
+        reducing(socket(5), 5, 6, |task| {
+            gate.pass(3);
+            assert_eq!(task.sum(1 << 5).unwrap(), 0b11_1111);
+        });
+    });
+}
+
+/// ST-4: the node of who collects dies while the others wait in a barrier.
+#[test]
+fn st_4_who_collects_may_die_with_its_node() {
+    let mut cluster = Cluster::start(3);
+    let mut tasks = Tasks::new(&cluster, 6);
+    (0..2).for_each(|rank| tasks.run(&cluster, 0, &rank.to_string(), &[]));
+    let waiting = (2..6).map(|rank| (rank, cluster.node(rank as usize / 2).socket()));
+    let (came, passed) = (Arc::new(AtomicU32::new(0)), Arc::new(AtomicU32::new(0)));
+    let threads: Vec<_> = waiting
+        .map(|(rank, socket)| {
+            let (came, passed) = (Arc::clone(&came), Arc::clone(&passed));
+            std::thread::spawn(move || {
+                reducing(socket, rank, 6, |task| {
+                    came.fetch_add(1, Ordering::SeqCst);
+                    task.barrier().unwrap();
+                    passed.fetch_add(1, Ordering::SeqCst);
+                    assert_eq!(task.sum(i64::from(rank)).unwrap(), 2 + 3 + 4 + 5);
+                });
+            })
+        })
+        .collect();
+    let began = Instant::now();
+    while came.load(Ordering::SeqCst) < 4 {
+        assert!(began.elapsed() < PATIENCE, "they are not in");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    std::thread::sleep(Duration::from_millis(300));
+    assert_eq!(passed.load(Ordering::SeqCst), 0, "all wait for the first two");
+    kill_node(&mut cluster, 0, &mut tasks, 0..2);
+    threads.into_iter().for_each(|thread| thread.join().expect("it came through"));
+}
+
+/// What cannot be reduced is refused with what to do, and the next reduction is as good as any.
+#[test]
+fn st_4_reductions_that_make_no_sense_are_refused() {
+    let cluster = Cluster::start(2);
+    let refused = |error: Error| match error {
+        Error::Refused { error, .. } => error,
+        other => panic!("{other}"),
+    };
+    let second = cluster.node(1).socket();
+    let both = std::thread::spawn(move || {
+        reducing(second, 1, 2, |task| {
+            let error = task.barrier().unwrap_err().to_string();
+            assert!(error.contains("did not all do the same reduction"), "{error}");
+            let error = task.sum(1).unwrap_err().to_string();
+            assert!(error.contains("does not fit into 64 bits"), "{error}");
+            assert_eq!(task.sum(1).unwrap(), 3);
+        });
+    });
+    reducing(cluster.node(0).socket(), 0, 2, |task| {
+        let error = refused(task.gather(&[0; (64 << 10) + 1]).unwrap_err());
+        assert!(error.contains("a task gathers up to 65536 bytes, not 65537"), "{error}");
+        let error = refused(task.sum(1).unwrap_err());
+        assert!(error.contains("call barrier, sum and gather in the same order"), "{error}");
+        assert!(refused(task.sum(i64::MAX).unwrap_err()).contains("sum smaller numbers"));
+        // A spare is in the view and holds no rank, as long as nobody fails.
+        let client = Client::new(cluster.node(0).socket());
+        let spare = client.join_with(JOB, Join::spare(2)).unwrap();
+        let error = refused(spare.barrier().unwrap_err());
+        assert!(error.contains("only tasks that hold a rank in the view reduce"), "{error}");
+        assert_eq!(task.sum(2).unwrap(), 3);
+    });
+    both.join().expect("it saw the same");
 }

@@ -7,6 +7,7 @@ mod cast;
 mod fault;
 mod order;
 mod pair;
+mod reduce;
 mod rumour;
 mod script;
 mod view;
@@ -17,6 +18,7 @@ pub use cast::cast_heard;
 pub use fault::fault_rules;
 pub use order::order_wire;
 pub use pair::{link_arrived, rcl_pair};
+pub use reduce::reduce_heard;
 pub use rumour::rumour_heard;
 pub use view::view_heard;
 pub use wire::{wire_mml, wire_outer, wire_rcl};
@@ -25,7 +27,7 @@ pub use wire::{wire_mml, wire_outer, wire_rcl};
 pub type Target = fn(&[u8]);
 
 /// All targets by name.
-pub const ALL: [(&str, Target); 10] = [
+pub const ALL: [(&str, Target); 11] = [
     ("wire_outer", wire_outer),
     ("wire_rcl", wire_rcl),
     ("wire_mml", wire_mml),
@@ -36,4 +38,5 @@ pub const ALL: [(&str, Target); 10] = [
     ("rumour_heard", rumour_heard),
     ("view_heard", view_heard),
     ("cast_heard", cast_heard),
+    ("reduce_heard", reduce_heard),
 ];

@@ -68,3 +68,8 @@ fn rumour_heard() {
 fn cast_heard() {
     try_out("cast_heard", 20_000, 400);
 }
+
+#[test]
+fn reduce_heard() {
+    try_out("reduce_heard", 20_000, 400);
+}

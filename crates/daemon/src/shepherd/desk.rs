@@ -6,6 +6,7 @@
 use crate::platform::Waker;
 use crate::shepherd::words;
 use phalanx_api::jobs::{self, FRAME_MAX, Parcel, frame_length};
+use phalanx_api::reduce;
 use std::collections::BTreeMap;
 use std::io;
 use std::os::unix::fs::PermissionsExt;
@@ -34,6 +35,7 @@ pub(super) enum Heard {
     Task(jobs::ToShepherd),
     Daemon(words::ToShepherd),
     Parcel(Parcel, Vec<u8>),
+    Gather(u64, Vec<u8>),
     Gone,
 }
 
@@ -179,6 +181,7 @@ async fn read(from: &mut (impl AsyncRead + Unpin)) -> Option<Heard> {
     let (&kind, body) = body.split_first()?;
     match kind {
         jobs::PARCEL => Parcel::parse(body).map(|(parcel, message)| Heard::Parcel(parcel, message.to_vec())),
+        reduce::GATHER => reduce::given(body).map(|(number, value)| Heard::Gather(number, value.to_vec())),
         jobs::WORDS => {
             let task = serde_json::from_slice(body).map(Heard::Task);
             task.or_else(|_| serde_json::from_slice(body).map(Heard::Daemon)).ok()

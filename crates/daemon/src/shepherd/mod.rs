@@ -15,9 +15,11 @@
 //! | [`news`] | what the company decides |
 //! | [`words`] | what daemon and shepherd say to each other |
 //! | `tasks` | what tasks ask for, and are told |
+//! | `reduce` | their barriers, sums and gathers |
 
 mod desk;
 pub mod news;
+mod reduce;
 mod tasks;
 pub mod words;
 
@@ -30,7 +32,7 @@ use desk::{Caller, Desk, Heard, Spoken};
 use news::News;
 use phalanx_api::jobs::{JobCounts, JobView, TaskInfo, TaskState};
 use phalanx_core::{Addr, Boot, Duration, Instant};
-use phalanx_protocol::company::{Company, Seat};
+use phalanx_protocol::company::{Company, Gift, Seat};
 use phalanx_protocol::link::Link;
 use phalanx_protocol::link::seal::KeyRing;
 use phalanx_protocol::link::sign::Signer;
@@ -209,6 +211,7 @@ impl Shepherd {
             Heard::Came(line) => self.desk.came(caller, line),
             Heard::Task(words) => self.on_task(caller, words),
             Heard::Parcel(parcel, message) => self.on_parcel(caller, parcel, &message),
+            Heard::Gather(number, value) => self.on_reduce(caller, number, Gift::Gather(&value)),
             Heard::Daemon(words) => self.on_daemon(caller, words),
             Heard::Gone => {
                 self.daemons.retain(|&d| d != caller);

@@ -2,7 +2,7 @@
 
 use crate::driver::{Resident, Sorted};
 use crate::outbox::Packet;
-use phalanx_protocol::company::{Company, Output, Seat};
+use phalanx_protocol::company::{Company, Outcome, Output, Reduced, Seat};
 use phalanx_protocol::view::{self, Change, Refusal, Task, View, ViewId, Wave};
 use std::time::Instant;
 
@@ -57,6 +57,10 @@ pub enum Said {
     Refused(Refusal),
     /// Gone, and the others know.
     Left,
+    /// A reduction is over.
+    Reduced(Outcome),
+    /// A reduction goes on without its task.
+    Unreduced,
 }
 
 impl Resident for Company {
@@ -72,6 +76,13 @@ impl Resident for Company {
             Output::Writable => Sorted::Nothing,
             Output::Said { seat, what } => {
                 Said::of(what).map_or(Sorted::Nothing, |said| Sorted::News(News { seat, said }))
+            }
+            Output::Reduced { seat, what } => {
+                let said = match what {
+                    Reduced::Done(outcome) => Said::Reduced(outcome.clone()),
+                    Reduced::Excluded => Said::Unreduced,
+                };
+                Sorted::News(News { seat, said })
             }
         }
     }

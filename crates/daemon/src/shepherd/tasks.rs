@@ -6,7 +6,7 @@ use super::news::Said;
 use super::words::Place;
 use phalanx_api::jobs::{self, Parcel, Role, ToShepherd, ToTask, ViewName};
 use phalanx_core::{Addr, Duration, Instant};
-use phalanx_protocol::company::Seat;
+use phalanx_protocol::company::{Gift, Seat};
 use phalanx_protocol::view::{self, Change, Refusal, SendError, Task, View, ViewId, Wanted};
 use std::collections::BTreeMap;
 
@@ -27,6 +27,8 @@ pub(super) struct Tasked {
     again: Option<(Instant, Instant)>,
     /// Its messages in this view by the member's numbers.
     parcels: BTreeMap<u64, u64>,
+    /// The reduction that it waits for, by its own number.
+    pub(super) reduces: Option<u64>,
 }
 
 pub(super) fn name_of(id: ViewId) -> ViewName {
@@ -44,7 +46,8 @@ impl Shepherd {
                 if let Err(error) = self.may_attach(caller, role, size) {
                     return self.refuse(caller, error);
                 }
-                self.tasks.insert(caller, Tasked { role, seat: None, hooks, again: None, parcels: BTreeMap::new() });
+                let parcels = BTreeMap::new();
+                self.tasks.insert(caller, Tasked { role, seat: None, hooks, again: None, parcels, reduces: None });
                 self.enter(caller);
             }
             ToShepherd::Paused => self.tell(caller, view::Input::Paused),
@@ -61,6 +64,8 @@ impl Shepherd {
                 }
                 self.tell(caller, view::Input::Leave);
             }
+            ToShepherd::Barrier { number } => self.on_reduce(caller, number, Gift::Barrier),
+            ToShepherd::Sum { number, value } => self.on_reduce(caller, number, Gift::Sum(value)),
             // Said by programs that are newer than we are.
             _ => {}
         }
@@ -72,7 +77,7 @@ impl Shepherd {
         }
     }
 
-    fn seat_of(&self, caller: Caller) -> Option<Seat> {
+    pub(super) fn seat_of(&self, caller: Caller) -> Option<Seat> {
         self.tasks.get(&caller)?.seat
     }
 
@@ -258,6 +263,8 @@ impl Shepherd {
             Said::Aborted => ToTask::Aborted,
             Said::Left => ToTask::Left,
             Said::Refused(why) => return self.on_refused(caller, seat, why),
+            Said::Reduced(outcome) => return self.on_outcome(caller, outcome),
+            Said::Unreduced => return self.on_unreduced(caller),
         };
         self.desk.say(caller, &words);
     }

@@ -14,10 +14,16 @@
 //! | `recent` | casts that are under way, and what was made of them |
 //! | `progress` | how far casts have come: receipts, and the window of a source |
 //! | `machine` | a node: all of that, and what to send again when somebody dies meanwhile |
+//! | [`report`] | the way up: to whom a node reports while some are dead |
+//! | `fold` | what several give, as one value |
+//! | [`reduce`] | barrier, sum and gather: one result for all who live |
 
+mod fold;
 mod machine;
 mod progress;
 mod recent;
+pub mod reduce;
+pub mod report;
 pub mod route;
 pub mod seats;
 pub mod spread;

@@ -72,11 +72,13 @@ pub(super) struct MemberOut<'n, S> {
     pub(super) ended: bool,
     /// It wants its task to pause.
     pub(super) pauses: bool,
+    /// It has a view that it had not.
+    pub(super) installed: bool,
 }
 
 impl<'n, S> MemberOut<'n, S> {
     pub(super) fn new(seat: Seat, letters: &'n mut VecDeque<Letter>, out: &'n mut S) -> Self {
-        Self { seat, letters, out, moved: Moved::default(), ended: false, pauses: false }
+        Self { seat, letters, out, moved: Moved::default(), ended: false, pauses: false, installed: false }
     }
 }
 
@@ -86,7 +88,10 @@ impl<'o, S: Out> Sink<view::Output<'o>> for MemberOut<'_, S> {
             view::Output::Send { to, bytes } => {
                 return self.letters.push_back(Letter { to: *to, bytes: bytes.to_vec() });
             }
-            view::Output::Installed { view, change } => self.moved.on_view(view, *change),
+            view::Output::Installed { view, change } => {
+                self.moved.on_view(view, *change);
+                self.installed = true;
+            }
             view::Output::Pause { .. } => self.pauses = true,
             view::Output::Excluded { .. } | view::Output::Aborted | view::Output::Refused(_) | view::Output::Left => {
                 (self.moved, self.ended) = (Moved::all(), true);
@@ -109,12 +114,18 @@ impl Company {
         let Some(place) = self.members.get_mut(&seat) else { return };
         let mut sink = MemberOut::new(seat, &mut self.letters, out);
         act(&mut place.member, &mut sink);
-        let (ended, pauses) = (sink.ended, sink.pauses);
+        let (ended, pauses, installed) = (sink.ended, sink.pauses, sink.installed);
         self.moved.and(std::mem::take(&mut sink.moved));
-        if ended && place.is_empty {
+        let is_empty = place.is_empty;
+        if ended {
+            self.end_part(seat, out);
+        } else if installed {
+            self.reduce_in_view(now, seat, out);
+        }
+        if ended && is_empty {
             self.members.remove(&seat);
             self.follow(now, seat, out);
-        } else if pauses && place.is_empty {
+        } else if pauses && is_empty {
             self.tell_one(now, seat, view::Input::Paused, out);
         }
     }
@@ -189,9 +200,10 @@ impl Company {
 
     /// A letter for somebody here.
     fn deliver(&mut self, now: Instant, from: Addr, bytes: &[u8], out: &mut impl Out) {
-        let seat = Envelope::parse(bytes).ok().filter(|e| e.job == self.job).and_then(|e| self.addressee(e.to));
-        match seat {
-            Some(seat) => self.tell_one(now, seat, view::Input::Heard { from, bytes }, out),
+        let envelope = Envelope::parse(bytes).ok().filter(|e| e.job == self.job);
+        match envelope.and_then(|e| Some((self.addressee(e.to)?, e.reduces))) {
+            Some((seat, true)) => self.on_reduction(now, seat, from, bytes, out),
+            Some((seat, false)) => self.tell_one(now, seat, view::Input::Heard { from, bytes }, out),
             None => self.strays += 1,
         }
     }

@@ -17,9 +17,11 @@
 //! | file | idea |
 //! |---|---|
 //! | `letters` | who gets which letter |
+//! | `reduce` | reductions over the ranks of the view |
 //! | `watch` | tripwires, hosts that are gone |
 
 mod letters;
+mod reduce;
 mod watch;
 
 use crate::link::{self, Link};
@@ -30,8 +32,10 @@ use letters::{Heard, Letter, LinkOut, MemberOut};
 use phalanx_core::{Addr, Buf, Duration, Fingerprint, Instant, Machine, Port, Sink};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
+pub use crate::cast::reduce::Gift;
 pub use crate::link::status::Ticket;
 pub use crate::node::Input;
+pub use reduce::{Outcome, ReduceError, Reduced};
 
 /// Where letters are spoken and heard.
 const LETTERS: Port = Port(4);
@@ -77,6 +81,13 @@ pub enum Output<'a> {
         /// What; never [`view::Output::Send`].
         what: view::Output<'a>,
     },
+    /// ST-4: a reduction in which a task took part is over.
+    Reduced {
+        /// Whose.
+        seat: Seat,
+        /// What became of it.
+        what: Reduced<'a>,
+    },
     /// A message was refused for lack of room; now there is some.
     Writable,
 }
@@ -119,6 +130,7 @@ struct Place {
     is_empty: bool,
     /// It comes after one that still says good-bye, and knocks there then.
     after: Option<(Seat, Vec<Addr>)>,
+    part: reduce::Part,
 }
 
 impl Company {
@@ -166,6 +178,7 @@ impl Company {
         let installed = view.clone();
         self.place(seat, Member::new(self.config, self.start(seat), task, view, now));
         out.push(Output::Said { seat, what: view::Output::Installed { view: &installed, change: None } });
+        self.reduce_in_view(now, seat, out);
         self.moved = watch::Moved::all();
         self.run(now, out);
         seat
@@ -210,7 +223,7 @@ impl Company {
     }
 
     fn place(&mut self, seat: Seat, member: Member) {
-        self.members.insert(seat, Place { member, is_empty: false, after: None });
+        self.members.insert(seat, Place { member, is_empty: false, after: None, part: reduce::Part::default() });
     }
 
     /// Tasks of the job are at these hosts: for those who knock.
@@ -368,6 +381,7 @@ impl Machine for Company {
         for seat in due.collect::<Vec<_>>() {
             self.act(now, seat, out, |member, sink| member.expire(now, sink));
         }
+        self.expire_parts(now, out);
         self.run(now, out);
         self.parting.expire(&mut self.link, now);
         if self.link.deadline() <= now {
@@ -377,7 +391,7 @@ impl Machine for Company {
     }
 
     fn deadline(&self) -> Instant {
-        let members = self.members.values().map(|p| p.member.deadline());
+        let members = self.members.values().map(|p| p.member.deadline().min(p.part.deadline()));
         members.fold(self.link.deadline().min(self.parting.deadline()), Instant::min)
     }
 
@@ -387,6 +401,7 @@ impl Machine for Company {
         for (seat, place) in &self.members {
             print.add(&(seat, place.is_empty, &place.after));
             place.member.fingerprint(print);
+            place.part.fingerprint(print);
         }
         print.add(&self.watch);
     }

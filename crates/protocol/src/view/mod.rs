@@ -375,7 +375,8 @@ impl Member {
             Words::Checkpoint => self.on_checkpoint(now, out),
             Words::Leaving => self.on_leaving(now, from, out),
             Words::Over { view } => self.on_over(view, out),
-            Words::Knock { .. } | Words::Welcome { .. } | Words::Refused { .. } => {}
+            // Reductions are for those beside us.
+            Words::Knock { .. } | Words::Welcome { .. } | Words::Refused { .. } | Words::Reduce { .. } => {}
         }
     }
 }

@@ -36,7 +36,7 @@ impl ViewId {
     /// The view that a job starts with.
     pub const FIRST: Self = Self { number: 0, root: Task(0), stint: 0 };
 
-    pub(super) fn encode(&self, out: &mut Vec<u8>) {
+    pub(crate) fn encode(&self, out: &mut Vec<u8>) {
         put_number(self.number, out);
         put_number(self.root.0.into(), out);
         put_number(self.stint.into(), out);
@@ -140,7 +140,7 @@ pub(super) fn put_ranks(ranks: &[(u32, Task)], out: &mut Vec<u8>) {
 }
 
 impl Reader<'_> {
-    pub(super) fn view(&mut self) -> Result<ViewId, Malformed> {
+    pub(crate) fn view(&mut self) -> Result<ViewId, Malformed> {
         Ok(ViewId { number: self.number()?, root: self.task()?, stint: self.u32()? })
     }
 

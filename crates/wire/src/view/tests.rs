@@ -52,6 +52,7 @@ fn all() -> Vec<Words<'static>> {
         Words::Checkpoint,
         Words::Leaving,
         Words::Over { view },
+        Words::Reduce { bytes: b"up" },
     ]
 }
 
@@ -138,4 +139,13 @@ fn a_knock_is_for_anybody_until_it_is_passed_on() {
     };
     assert_eq!(addressee(Task::NONE), Ok(Addressee::Anybody));
     assert_eq!(addressee(Task(0)), Ok(Addressee::Task(Task(0))));
+}
+
+/// A host sees from the outside which letters are for who reduces.
+#[test]
+fn reductions_are_told_apart() {
+    for words in all() {
+        let reduces = matches!(words, Words::Reduce { .. });
+        assert_eq!(Envelope::parse(&bytes(words)).map(|e| e.reduces), Ok(reduces));
+    }
 }
