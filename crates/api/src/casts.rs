@@ -1,6 +1,10 @@
 //! What is cast to all members, or to some.
 
+use crate::jobs::begin;
 use serde::{Deserialize, Serialize};
+
+/// The kind of frames with pieces of casts, from daemon to shepherd to task.
+pub const CAST: u8 = 3;
 
 /// What became of a cast.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
@@ -57,4 +61,35 @@ pub struct Seat {
     /// The seat above it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub parent: Option<u32>,
+}
+
+/// A frame with a piece of a cast: its [`Heading`] as JSON, and its bytes.
+#[must_use]
+pub fn frame(heading: &[u8], data: &[u8]) -> Vec<u8> {
+    let mut frame = begin(CAST, 4 + heading.len() + data.len());
+    frame.extend_from_slice(&(heading.len() as u32).to_le_bytes());
+    frame.extend_from_slice(heading);
+    frame.extend_from_slice(data);
+    frame
+}
+
+/// What a frame holds behind its kind, its heading as JSON; `None` when it makes no sense.
+#[must_use]
+pub fn framed(body: &[u8]) -> Option<(&[u8], &[u8])> {
+    let (length, rest) = body.split_first_chunk::<4>()?;
+    rest.split_at_checked(u32::from_le_bytes(*length) as usize)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_piece_is_read_as_it_was_framed() {
+        let frame = frame(b"{json}", b"data");
+        assert_eq!((frame[4], framed(&frame[5..])), (CAST, Some((&b"{json}"[..], &b"data"[..]))));
+        for cut in 0..10 {
+            assert_eq!(framed(&frame[5..5 + cut]), None, "cut at {cut}");
+        }
+    }
 }

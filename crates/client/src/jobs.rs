@@ -16,7 +16,9 @@
 
 mod reduce;
 
+use crate::casts::Piece;
 use crate::{Client, Error, escaped};
+use phalanx_api::casts::{CAST, framed};
 use phalanx_api::jobs::{
     self, Fold, Job, JobView, JobWanted, MESSAGE_MAX, OnPartition, PARCEL, Parcel, Role, ToShepherd, ToTask, View,
     ViewName, WORDS, frame_length,
@@ -77,6 +79,8 @@ pub enum Event {
         /// The message.
         body: Vec<u8>,
     },
+    /// A piece of something that was cast to the tasks of the job: pieces of one source come in their order.
+    Cast(Piece),
     /// The view is about to change: save what must be saved, then call [`Task::paused`]. Only for those who asked for hooks.
     Pause,
     /// A message of ours came for a view that was over there, and was not delivered.
@@ -353,6 +357,11 @@ async fn read(
             PARCEL => {
                 let (parcel, body) = Parcel::parse(body).ok_or_else(senseless)?;
                 Event::Message { from: parcel.peer, view: parcel.view, body: body.to_vec() }
+            }
+            CAST => {
+                let (heading, data) = framed(body).ok_or_else(senseless)?;
+                let heading = serde_json::from_slice(heading).map_err(|_| senseless())?;
+                Event::Cast(Piece { heading, data: data.to_vec() })
             }
             GATHER => {
                 let (number, values) = gathered(body).ok_or_else(senseless)?;

@@ -314,16 +314,16 @@ impl Agent {
                 self.journal.add(What::User { from, name: name.to_owned(), payload });
                 return;
             }
-            Kind::Job => {
-                return;
-            }
-            Kind::Cast => {}
+            Kind::Job | Kind::Cast => {}
+        }
+        let (name, bytes) = (name.to_owned(), data.len() as u64);
+        let heading = Heading { from, stream, offset, last, name, whole, bytes, lost: 0 };
+        if kind == Kind::Job {
+            return self.jobs.iter().for_each(|jobs| jobs.cast(&heading, data));
         }
         if self.casting.listeners.is_empty() {
             return;
         }
-        let (name, bytes) = (name.to_owned(), data.len() as u64);
-        let heading = Heading { from, stream, offset, last, name, whole, bytes, lost: 0 };
         let heard = Arc::new(Heard { heading, data: data.to_vec() });
         self.casting.listeners.retain_mut(|l| l.hear(&heard));
     }

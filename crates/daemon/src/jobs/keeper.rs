@@ -25,6 +25,8 @@ const EVENTS: usize = 256;
 /// Something that a shepherd is to be asked.
 pub(super) enum Order {
     Show(oneshot::Sender<Option<JobView>>),
+    /// A frame for all its tasks.
+    Cast(Vec<u8>),
 }
 
 /// Keeps in touch with a shepherd.
@@ -159,7 +161,10 @@ impl Keeper {
     }
 
     async fn on_order(&mut self, order: Order, to: &mut OwnedWriteHalf) -> Result<(), Gone> {
-        let Order::Show(tell) = order;
+        let tell = match order {
+            Order::Show(tell) => tell,
+            Order::Cast(frame) => return to.write_all(&frame).await.map_err(|_| Gone),
+        };
         self.asked.retain(|_, t| !t.is_closed());
         self.next += 1;
         self.asked.insert(self.next, tell);

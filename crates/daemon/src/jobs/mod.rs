@@ -13,6 +13,7 @@ use crate::shepherd::words::Terms;
 use futures_util::future::join_all;
 use keeper::{Keeper, Order};
 use phalanx_api::Phase;
+use phalanx_api::casts::{self, Heading};
 use phalanx_api::jobs::{ARITY, Job, JobView, JobWanted, wrong_name};
 use phalanx_api::rumours::Answer;
 use phalanx_protocol::rumour::Id;
@@ -133,6 +134,15 @@ impl Jobs {
                 }
                 Err(_) => _ = std::fs::remove_file(&path),
             }
+        }
+    }
+
+    /// Something was cast to the tasks of a job.
+    pub(crate) fn cast(&self, heading: &Heading, data: &[u8]) {
+        if let Some(kept) = self.lock().get(&heading.name) {
+            let heading = serde_json::to_vec(heading).unwrap_or_default();
+            // The shepherd may just have ended.
+            let _ = kept.orders.send(Order::Cast(casts::frame(&heading, data)));
         }
     }
 

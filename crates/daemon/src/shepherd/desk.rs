@@ -6,7 +6,7 @@
 use crate::platform::Waker;
 use crate::shepherd::words;
 use phalanx_api::jobs::{self, FRAME_MAX, Parcel, frame_length};
-use phalanx_api::reduce;
+use phalanx_api::{casts, reduce};
 use std::collections::BTreeMap;
 use std::io;
 use std::os::unix::fs::PermissionsExt;
@@ -36,6 +36,8 @@ pub(super) enum Heard {
     Daemon(words::ToShepherd),
     Parcel(Parcel, Vec<u8>),
     Gather(u64, Vec<u8>),
+    /// A frame for all tasks, as it is.
+    Cast(Vec<u8>),
     Gone,
 }
 
@@ -181,6 +183,10 @@ async fn read(from: &mut (impl AsyncRead + Unpin)) -> Option<Heard> {
     let (&kind, body) = body.split_first()?;
     match kind {
         jobs::PARCEL => Parcel::parse(body).map(|(parcel, message)| Heard::Parcel(parcel, message.to_vec())),
+        casts::CAST => {
+            let (heading, data) = casts::framed(body)?;
+            Some(Heard::Cast(casts::frame(heading, data)))
+        }
         reduce::GATHER => reduce::given(body).map(|(number, value)| Heard::Gather(number, value.to_vec())),
         jobs::WORDS => {
             let task = serde_json::from_slice(body).map(Heard::Task);

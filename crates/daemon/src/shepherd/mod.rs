@@ -212,6 +212,12 @@ impl Shepherd {
             Heard::Task(words) => self.on_task(caller, words),
             Heard::Parcel(parcel, message) => self.on_parcel(caller, parcel, &message),
             Heard::Gather(number, value) => self.on_reduce(caller, number, Gift::Gather(&value)),
+            // Only daemons cast; a task sends messages to others.
+            Heard::Cast(frame) if self.daemons.contains(&caller) => {
+                let tasks: Vec<Caller> = self.tasks.keys().copied().collect();
+                tasks.into_iter().for_each(|task| self.desk.send(task, frame.clone()));
+            }
+            Heard::Cast(_) => {}
             Heard::Daemon(words) => self.on_daemon(caller, words),
             Heard::Gone => {
                 self.daemons.retain(|&d| d != caller);

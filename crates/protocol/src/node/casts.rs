@@ -134,10 +134,11 @@ impl<S: Out> CastOut<'_, S> {
             }
             return unsent.push(bytes);
         }
-        match deliver(self.now, self.link, self.parting, (addr, self.largest), bytes) {
-            Err(Code::LocalResource | Code::RemoteResource) => self.unsent.entry(addr).or_default().push(bytes),
-            // The zone finds out why.
-            Ok(()) | Err(_) => {}
+        // Of other trouble the zone finds out why.
+        if let Err(Code::LocalResource | Code::RemoteResource) =
+            deliver(self.now, self.link, self.parting, (addr, self.largest), bytes)
+        {
+            self.unsent.entry(addr).or_default().push(bytes);
         }
     }
 }
@@ -364,12 +365,12 @@ impl<E: Engine> Node<E> {
         let Some(identity) = engine.card(me).map(|c| c.identity) else { return };
         let seats = Seats::of(all.iter().map(|(who, (_, claim))| (*who, *claim)));
         let fill = std::mem::take(&mut casts.fill);
-        if let Some(claim) = seats.wanted(identity, version.incarnation, casts.config.repair, fill) {
-            if engine.set(now, ATTRIBUTE, Some(claim.to_string().as_bytes())).is_ok() {
-                casts.mine = Some(claim);
-                casts.look_at = now + LOOK;
-                casts.fill = fill;
-            }
+        if let Some(claim) = seats.wanted(identity, version.incarnation, casts.config.repair, fill)
+            && engine.set(now, ATTRIBUTE, Some(claim.to_string().as_bytes())).is_ok()
+        {
+            casts.mine = Some(claim);
+            casts.look_at = now + LOOK;
+            casts.fill = fill;
         }
         let held: Vec<(Claim, Sitter)> =
             seats.iter().filter_map(|(claim, who)| Some((claim, all.remove(&who)?.0))).collect();
