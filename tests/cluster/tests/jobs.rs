@@ -5,6 +5,7 @@ use nix::unistd::Pid;
 use phalanx_client::Error;
 use phalanx_client::api::jobs::{TaskState, View};
 use phalanx_client::blocking::Client;
+use phalanx_client::casts::To;
 use phalanx_client::jobs::{Event, Join};
 use phalanx_cluster::{Cluster, PATIENCE, binary};
 use std::collections::BTreeMap;
@@ -236,6 +237,40 @@ fn rv_7_messages_stay_within_a_view() {
     // Nothing has changed: what fits still arrives.
     first.send(1, &vec![3; 8 << 20]).unwrap();
     while !matches!(second.event().unwrap(), Event::Message { body, .. } if body.len() == 8 << 20) {}
+}
+
+/// What is cast to a job comes to its tasks, wherever they are, and to nobody else.
+#[test]
+fn st_4_a_cast_comes_to_the_tasks_of_its_job() {
+    let cluster = Cluster::start(3);
+    let clients = [0, 1, 2].map(|n| cluster.node(n).client());
+    let mut first = clients[0].join(JOB, 0, 2).unwrap();
+    let mut second = clients[1].join(JOB, 1, 2).unwrap();
+    let mut other = clients[1].join("other", 0, 1).unwrap();
+    first.wait_full().unwrap();
+    let to = |job: &str| To::Job(job.to_owned());
+    let began = Instant::now();
+    let body = vec![9; 300_000];
+    // Where the tasks are is told within a moment.
+    while clients[2].cast(&to(JOB), "", body.clone()).map_or(0, |r| r.reached) < 2 {
+        assert!(began.elapsed() < PATIENCE);
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    for task in [&mut first, &mut second] {
+        let mut heard = Vec::new();
+        while heard.len() < body.len() {
+            if let Event::Cast(piece) = task.event().unwrap() {
+                assert_eq!((piece.heading.from.as_str(), piece.heading.name.as_str()), ("n2", JOB));
+                heard.extend(piece.data);
+            }
+        }
+        assert!(heard == body);
+    }
+    let reached = clients[0].cast(&to("other"), "", b"you".to_vec()).unwrap();
+    assert_eq!(reached.reached, 1);
+    while !matches!(other.event().unwrap(), Event::Cast(piece) if piece.data == b"you") {}
+    let refused = clients[0].cast(&to("nobody"), "", b"?".to_vec()).unwrap_err();
+    assert!(refused.to_string().contains("no member of this zone has tasks of a job nobody"), "{refused}");
 }
 
 /// Shepherds end with their tasks: also when all of them die at once, and nobody is left to hear a farewell.
