@@ -410,7 +410,7 @@ fn a_tree_grows_and_a_newcomer_begins_with_the_first_it_hears() {
     net.settle();
     let (config, tree) = (Config::cluster(), Tree::new(2, 4).unwrap());
     let mut newcomer = Caster::new(config, tree, NAME, Id(3));
-    newcomer.sit(Id(3), 50);
+    newcomer.sit(net.now, Id(3), 50, &mut Each(|_: Output<'_>| panic!("it has nothing yet")));
     net.nodes.insert(Id(3), newcomer);
     for id in 0..3 {
         let seated = Input::Seated { id: Id(id), life: 0, before: true };
@@ -427,7 +427,7 @@ fn a_tree_grows_and_a_newcomer_begins_with_the_first_it_hears() {
     assert_eq!(told(1).len(), 3);
     assert_eq!((net.settled[&Id(0)], net.settled[&Id(3)]), (2, 1));
     // Another one takes its seat, and counts from 1 again.
-    net.nodes.get_mut(&Id(3)).unwrap().sit(Id(3), 51);
+    net.act(Id(3), |node, now, out| node.sit(now, Id(3), 51, &mut Each(out)));
     net.settled.remove(&Id(3));
     net.broadcast(Id(3), b"anew");
     net.settle();
