@@ -456,11 +456,17 @@ fn st_6_lazy_leaves_the_hole_to_a_newcomer() {
 /// ST-6: a hole stays until somebody says that it is to be filled; who comes sits down at the end.
 #[test]
 fn st_6_manual_leaves_the_hole_until_it_is_told() {
-    let mut cluster = cluster_of(5, "cast_repair = \"manual\"\n");
+    let mut cluster = Cluster::empty();
+    let config = cluster.write("config.toml", "cast_repair = \"manual\"\n");
+    (0..5).for_each(|_| _ = cluster.add(&["--config", &config]));
+    cluster.wait_for_one_view();
+    // Those who began alone have left holes, perhaps.
+    cluster.wait_until("all sit", |node| seats(node).len() == 5);
+    cluster.node(0).client().repair().unwrap();
+    wait_for_seats(&cluster, &[0, 1, 2, 3, 4]);
     let dead = sitter(&cluster, 1);
     cluster.kill(dead);
     wait_for_seats(&cluster, &[0, 2, 3, 4]);
-    let config = cluster.write("config.toml", "cast_repair = \"manual\"\n");
     let newcomer = cluster.add(&["--config", &config]);
     wait_for_seats(&cluster, &[0, 2, 3, 4, 5]);
     assert_eq!(sitter(&cluster, 5), newcomer);

@@ -863,6 +863,10 @@ impl Caster {
             let source = Source { life, windows: [window(), window()], branch: Branch::default() };
             self.sources.insert(id, source);
             self.letters.remove(&id);
+            // Who sat there before was told, not this one.
+            for source in self.sources.values_mut() {
+                source.branch.told = source.branch.told.filter(|told| told.0 != id);
+            }
         }
         self.report_again(out);
     }

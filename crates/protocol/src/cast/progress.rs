@@ -47,7 +47,8 @@ impl Branch {
     /// Its node sits elsewhere, above others, who are known to have all before this one.
     pub(super) fn replant(&mut self, first: Option<u64>) {
         let upto = first.map_or(self.upto, |first| self.upto.min(first - 1));
-        *self = Self { upto, ..Self::default() };
+        // Those below may have told it before it sat down.
+        *self = Self { upto, heard: std::mem::take(&mut self.heard), ..Self::default() };
     }
 
     /// It has all up to this one, says somebody who knows.
