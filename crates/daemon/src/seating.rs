@@ -68,6 +68,7 @@ fn etcd(endpoints: &str) -> Result<Directory, DirectoryError> {
 const LEASE: std::time::Duration = std::time::Duration::from_secs(10);
 
 /// A node that is to sit in a tree.
+#[cfg_attr(not(feature = "etcd"), expect(dead_code, reason = "only a directory outside reads it"))]
 pub(crate) struct Sitter {
     pub(crate) cluster: String,
     pub(crate) zone: String,
@@ -79,7 +80,7 @@ pub(crate) struct Sitter {
 
 impl Sitter {
     /// Beneath which its tree is kept.
-    #[cfg_attr(not(feature = "etcd"), expect(dead_code, reason = "only directories outside have keys"))]
+    #[cfg(feature = "etcd")]
     fn prefix(&self) -> String {
         // Nobody can give these names.
         let word = |name: &str| if name.is_empty() { "-".to_owned() } else { name.replace(['/', '\0'], "_") };

@@ -84,9 +84,9 @@ impl Ear {
         heard
     }
 
-    /// One cast: this one.
+    /// The next cast is this one.
     fn hears(&mut self, from: &str, data: &[u8]) {
-        let heard = self.hear(1).remove(0);
+        let heard = self.next(PATIENCE).unwrap_or_else(|| panic!("{} hears nothing of {from}", self.name));
         assert_eq!(heard.from, from, "at {}", self.name);
         assert!(
             heard.data == data,

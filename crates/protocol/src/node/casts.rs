@@ -88,6 +88,8 @@ pub(super) struct Casts {
     sitters: BTreeMap<Id, Sitter>,
     /// Who sits in each seat, or was the last to.
     names: BTreeMap<Id, String>,
+    /// The highest life that was claimed for each seat.
+    lives: BTreeMap<Id, u64>,
     slots: BTreeMap<Slot, Id>,
     /// When seats are looked at next.
     look_at: Instant,
@@ -197,6 +199,7 @@ impl<E: Engine> Node<E> {
             mine: None,
             sitters: BTreeMap::new(),
             names: BTreeMap::new(),
+            lives: BTreeMap::new(),
             slots: BTreeMap::new(),
             look_at: now + FIRST_LOOK,
             fill: false,
@@ -265,6 +268,8 @@ impl<E: Engine> Node<E> {
             casts.tree = tree_number(tree, casts.config.fan_out);
             (casts.caster, casts.mine, casts.look_at) = (None, None, now + LOOK);
             casts.sitters.clear();
+            casts.names.clear();
+            casts.lives.clear();
             casts.slots.clear();
         }
     }
@@ -380,7 +385,8 @@ impl<E: Engine> Node<E> {
             all.insert(card.identity, (sitter, claim));
         }
         let Some(identity) = engine.card(me).map(|c| c.identity) else { return };
-        let seats = Seats::of(all.iter().map(|(who, (_, claim))| (*who, *claim)));
+        let mut seats = Seats::of(all.iter().map(|(who, (_, claim))| (*who, *claim))).recall(&casts.lives);
+        casts.lives.clone_from(seats.lives());
         let fill = std::mem::take(&mut casts.fill);
         let wanted = match casts.config.external {
             true => None,
@@ -395,6 +401,11 @@ impl<E: Engine> Node<E> {
                 casts.mine = Some(claim);
                 casts.look_at = now + LOOK;
                 casts.fill = fill;
+                // Who moves sits there at once: what it cast meanwhile from its old seat would not be followed.
+                if let Some((sitter, old)) = all.get_mut(&identity).filter(|_| moves) {
+                    (sitter.life, *old) = (claim.life, Some(claim));
+                    seats = Seats::of(all.iter().map(|(who, (_, claim))| (*who, *claim))).recall(&casts.lives);
+                }
             }
         }
         let held: Vec<(Claim, Sitter)> =
