@@ -430,10 +430,11 @@ impl<E: Engine> Node<E> {
         let was = casts.sitters.get(&mine.seat).zip(before.get(&mine.seat));
         let sits_anew = is_new || was.is_none_or(|(now, before)| now.slot != before.slot || now.life != before.life);
         let empty: Vec<Id> = (0..size).map(Id).filter(|id| !casts.sitters.contains_key(id)).collect();
+        // While we had no seat, nobody was told to the caster.
         let fresh: Vec<(Id, u64)> = casts
             .sitters
             .iter()
-            .filter(|(id, s)| before.get(id).is_none_or(|b| b.life != s.life || b.addr != s.addr) || is_new)
+            .filter(|(id, s)| before.get(id).is_none_or(|b| b.life != s.life || b.addr != s.addr) || sits_anew)
             .map(|(&id, s)| (id, s.life))
             .collect();
         let sat = |slot: Slot| before.iter().find(|(_, b)| b.slot == slot).map(|(&id, _)| id);
