@@ -17,6 +17,7 @@ pub mod host;
 pub mod jobs;
 mod outbox;
 pub mod platform;
+pub mod seating;
 pub mod seeds;
 pub mod shepherd;
 pub mod store;

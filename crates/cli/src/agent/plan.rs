@@ -4,6 +4,7 @@ use phalanx_daemon::agent::handlers::Handler;
 use phalanx_daemon::agent::{Conflict, Settings};
 use phalanx_daemon::config::Layers;
 use phalanx_daemon::control::access::Http;
+use phalanx_daemon::seating::DirectoryError;
 use phalanx_daemon::seeds::{Seeds, addresses};
 use phalanx_daemon::store::{Key, Store, key_id, unhex};
 use phalanx_protocol::cast::Tree;
@@ -93,6 +94,11 @@ pub(super) fn plan(layers: &Layers) -> Result<Plan, String> {
         profile: Config { tripwires: layers.flag("tripwires"), ..profile },
         role,
         casts: casts(layers)?,
+        directory: layers
+            .text("cast_directory")
+            .unwrap_or_default()
+            .parse()
+            .map_err(|e: DirectoryError| wrong("cast_directory", &e))?,
         leave_timeout: phalanx_core::Duration::from_secs_f64(layers.seconds("leave_timeout").unwrap_or(2.0)),
         conflict: if layers.text("name_conflict") == Some("rename") { Conflict::Rename } else { Conflict::Refuse },
         store: Some(store),

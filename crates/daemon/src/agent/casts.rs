@@ -196,6 +196,11 @@ impl Agent {
         if self.cast_event(REPAIR, b"") { Ok(()) } else { Err(Refused::Seatless.into()) }
     }
 
+    /// Sits where a directory outside says.
+    pub fn take_seat(&mut self, seat: u32, life: u64) {
+        self.driver.act(|node, now, _| node.take_seat(now, Id(seat), life));
+    }
+
     /// Who sits where in the tree of casts.
     #[must_use]
     pub fn cast_seats(&self) -> Vec<Seat> {

@@ -41,6 +41,7 @@ pub use settings::{Conflict, Settings, StartError};
 
 use crate::driver::News;
 use crate::platform::{Platform, Waker};
+use crate::seating::{Keeping, Sitter};
 use crate::wires::Wires;
 use crate::{Driver, Udp};
 use journal::Journal;
@@ -113,6 +114,8 @@ pub struct Agent {
     posts: jobs::Posts,
     /// How busy the machine is, where that is told.
     load: Option<phalanx_protocol::directory::load::Load>,
+    /// Its seat, when that comes from outside.
+    seat: Option<Keeping>,
 }
 
 /// Asks the loop of an agent, from anywhere.
@@ -160,12 +163,22 @@ impl Agent {
             Role::Base { supervisors, .. } => supervisors.to_vec(),
             Role::Alone | Role::Management => Vec::new(),
         };
+        let (directory, repair) = (settings.directory.clone(), settings.casts.repair);
+        let (name, zone) = (settings.name.as_str().to_owned(), casts::tree(&settings.role).to_owned());
         let settings::Ground { driver, wires, store } = settings.ground()?;
         let scribe = store.map(Scribe::new).transpose().map_err(StartError::Thread)?;
         let engine = driver.node().engine();
         let incarnation = engine.version(engine.me()).map_or(0, |v| v.incarnation);
         let (sender, requests) = mpsc::channel();
         let remote = Remote { requests: sender, waker: driver.waker() };
+        let identity = crate::store::hex(&driver.node().link().identity().0);
+        let seat = match driver.platform().local() {
+            Addr::Ip(addr) => {
+                let sitter = Sitter { cluster: cluster.clone(), zone, identity, name, addr, repair };
+                directory.keep(sitter, remote.clone())?
+            }
+            Addr::Local(_) | Addr::Group(_) => None,
+        };
         Ok(Self {
             driver,
             wires,
@@ -189,6 +202,7 @@ impl Agent {
             jobs: None,
             posts: jobs::Posts::new(),
             load: None,
+            seat,
         })
     }
 
@@ -264,6 +278,7 @@ impl Agent {
                 let delivered = self.driver.deadline() == Instant::NEVER;
                 let end = since + if delivered { LINGER.min(self.farewell) } else { self.farewell };
                 if end <= now {
+                    self.seat.take().into_iter().for_each(Keeping::release);
                     return Ok(self.verdict);
                 }
                 until = until.min(end);

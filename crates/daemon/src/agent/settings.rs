@@ -2,6 +2,7 @@
 
 use crate::platform::LARGEST_DATAGRAM;
 use crate::platform::udp::Options;
+use crate::seating::{Directory, DirectoryError};
 use crate::store::{self, Key, Store, StoreError};
 use crate::wires::Wires;
 use crate::{Driver, Platform, Udp};
@@ -50,6 +51,8 @@ pub struct Settings {
     pub role: Role,
     /// How it casts.
     pub casts: casts::Config,
+    /// Where its seat in the tree of casts comes from.
+    pub directory: Directory,
     /// How long a farewell may take.
     pub leave_timeout: Duration,
     /// What to do when another member has our name.
@@ -79,6 +82,9 @@ pub enum StartError {
     /// Its casts.
     #[error(transparent)]
     Casts(#[from] TreeError),
+    /// Where its seat comes from.
+    #[error(transparent)]
+    Directory(#[from] DirectoryError),
     /// The cluster's keys.
     #[error("the key ring is empty, too long, or has two keys with one id")]
     Keys,
@@ -141,7 +147,8 @@ impl Settings {
         let keys = Keys { epoch: self.epoch, keys: self.keys.iter().map(|k| (k.id, k.key)).collect() };
         let boot = node.link().boot();
         let node = node.with_rumours(Rumours::new(self.name, Addr::Ip(addr), boot, keys));
-        let node = node.with_casts(udp.now(), self.casts, super::casts::tree(&start.role))?;
+        let casts = casts::Config { external: self.directory.is_outside(), ..self.casts };
+        let node = node.with_casts(udp.now(), casts, super::casts::tree(&start.role))?;
         let handle = start.profile.tripwires.then(|| wires.enter(addr, udp.waker()));
         let seed = u64::from_le_bytes(std::array::from_fn(|i| entropy[40 + i]));
         Ok(Ground { driver: Driver::new(udp, node, handle, seed), wires, store })

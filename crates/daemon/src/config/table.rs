@@ -54,6 +54,12 @@ pub const TABLE: &[Entry] = &[
     Entry::new("attributes", Kind::List, "", "what the node says of itself from its start: KEY=VALUE"),
     Entry::new("bind", Kind::Text, "0.0.0.0:7946", "where it listens, UDP and TCP; port 0 takes any"),
     Entry::new(
+        "cast_directory",
+        Kind::Text,
+        "cluster",
+        "who hands out the seats of that tree: cluster, or etcd:http://HOST:2379[,http://…]; all nodes must have the same",
+    ),
+    Entry::new(
         "cast_fan_out",
         Kind::Text,
         "3",

@@ -106,6 +106,11 @@ pub enum Input<'a> {
         /// It was there before us: we begin with the first of its casts that comes.
         before: bool,
     },
+    /// Who has just been [seated](Input::Seated) here sat elsewhere before: what was sent there may not have come.
+    Moved {
+        /// Where it is now.
+        id: Id,
+    },
     /// The tree has so many seats.
     Sized {
         /// How many.
@@ -250,17 +255,43 @@ impl Caster {
         }
     }
 
-    /// The same one in a later life, or elsewhere in the tree. What it has had it knows; its own casts begin anew.
-    pub fn sit(&mut self, me: Id, life: u64) {
-        (self.me, self.life) = (me, life);
+    /// The same one in a later life, or elsewhere in the tree. What it has had it knows; its own casts begin anew, and those that are
+    /// under way are not followed any more: who can wait sits down anew when it [is idle](Caster::is_idle).
+    ///
+    /// Others are below it now. Casts that not everybody is known to have are sent on to them, too: who was here before may have died
+    /// with them.
+    pub fn sit(&mut self, now: Instant, me: Id, life: u64, out: &mut impl Out) {
+        if self.casts > self.stable {
+            out.push(Output::Settled { whole: true, number: self.casts, missed: &[] });
+        }
+        for posted in self.pending.give_up() {
+            self.posted(Some(posted), out);
+        }
+        self.dead.insert(std::mem::replace(&mut self.me, me));
+        self.life = life;
         (self.casts, self.stable) = (0, 0);
         self.letters.clear();
         self.pending = Pending::default();
-        self.memory = Memory::default();
-        self.sources.remove(&me);
+        // What comes of who sat here before is of a life that is over.
+        self.sources.insert(me, Source { life, ..Source::default() });
         self.dead.remove(&me);
         self.known = self.known.max(me.0 + 1);
         self.grow(me);
+        for (&id, source) in &mut self.sources {
+            source.branch.replant(self.memory.first_of(id, source.life));
+        }
+        for Recent { cast, .. } in self.memory.take() {
+            let is_known = self.sources.get(&cast.source).is_some_and(|s| s.life == cast.life);
+            if cast.number > 0 && is_known {
+                self.spread(now, &cast, out);
+            }
+        }
+    }
+
+    /// All who live have what it cast.
+    #[must_use]
+    pub fn is_idle(&self) -> bool {
+        self.pending.is_empty()
     }
 
     /// Its number.
@@ -336,13 +367,14 @@ impl Caster {
         let cast = self.own(0, &Arc::from(body));
         let (mut to, mut missed) = (Vec::with_capacity(all.len()), Vec::new());
         for id in all {
-            let number = self.letters.entry(id).or_default();
-            *number += 1;
             if id == self.me {
                 out.push(Output::Deliver { source: self.me, whole: false, body: &cast.body });
             } else if self.config.receipts && self.dead.contains(&id) {
+                // It may be back, and would wait for what never comes if this had a number.
                 missed.push(id);
             } else {
+                let number = self.letters.entry(id).or_default();
+                *number += 1;
                 to.push((id, *number));
             }
         }
@@ -445,9 +477,13 @@ impl Caster {
         if casts.is_open() {
             source.branch.reach(number - 1);
         }
-        let ready = casts.take(now, number, body);
+        let mut ready = casts.take(now, number, body);
         if stable > 0 {
+            // All who lived had those. We were taken for dead then, if we did not.
+            let (missed, more) = casts.pass(now, stable.min(number));
+            ready.extend(more);
             source.branch.reach(stable);
+            self.counters.missed += missed;
             self.memory.stable(id, life, stable);
         }
         self.spread(now, cast, out);
@@ -827,8 +863,23 @@ impl Caster {
             let source = Source { life, windows: [window(), window()], branch: Branch::default() };
             self.sources.insert(id, source);
             self.letters.remove(&id);
+            // Who sat there before was told, not this one.
+            for source in self.sources.values_mut() {
+                source.branch.told = source.branch.told.filter(|told| told.0 != id);
+            }
         }
         self.report_again(out);
+    }
+
+    /// What it may not have had where it was goes to it again, from who is next above it.
+    fn on_moved(&mut self, now: Instant, id: Id, out: &mut impl Out) {
+        if id == self.me || !self.lives(id) || self.tree.above(id).find(|&a| self.lives(a)) != Some(self.me) {
+            return;
+        }
+        let again: Vec<Cast> = self.memory.iter().map(|r| &r.cast).filter(|c| c.number > 0).cloned().collect();
+        for cast in again.into_iter().filter(|c| c.source != id) {
+            self.envelop(now, &cast, vec![id], out);
+        }
     }
 
     fn resize(&mut self, nodes: u32) {
@@ -867,6 +918,7 @@ impl Machine for Caster {
                 self.report_again(out);
             }
             Input::Seated { id, life, before } => self.on_seated(id, life, before, out),
+            Input::Moved { id } => self.on_moved(now, id, out),
             Input::Sized { nodes } => self.resize(nodes),
             Input::Cut { id } => self.on_cut(now, id, out),
         }

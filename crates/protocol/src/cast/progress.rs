@@ -44,6 +44,13 @@ impl Branch {
         line.any(|id| self.heard.get(&id).is_some_and(|&upto| upto >= number))
     }
 
+    /// Its node sits elsewhere, above others, who are known to have all before this one.
+    pub(super) fn replant(&mut self, first: Option<u64>) {
+        let upto = first.map_or(self.upto, |first| self.upto.min(first - 1));
+        // Those below may have told it before it sat down.
+        *self = Self { upto, heard: std::mem::take(&mut self.heard), ..Self::default() };
+    }
+
     /// It has all up to this one, says somebody who knows.
     pub(super) fn reach(&mut self, upto: u64) {
         if upto > self.upto {
@@ -91,6 +98,17 @@ impl Pending {
     pub(super) fn cast(&mut self, number: u64, len: usize) {
         self.casts.push_back((number, len));
         self.bytes += len;
+    }
+
+    /// Nothing is under way.
+    pub(super) fn is_empty(&self) -> bool {
+        self.casts.is_empty() && self.posts.is_empty()
+    }
+
+    /// Ends messages to some: who does not have them yet missed them.
+    pub(super) fn give_up(&mut self) -> Vec<Posted> {
+        let left: BTreeSet<Id> = self.posts.values().flat_map(|p| p.left.keys().copied()).collect();
+        self.failed(&left.into_iter().collect::<Vec<_>>())
     }
 
     /// Everybody has our casts up to this one; whether that is news.

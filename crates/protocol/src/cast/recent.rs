@@ -150,6 +150,11 @@ impl Memory {
         self.bytes = self.recent.iter().map(Recent::bytes).sum();
     }
 
+    /// The first cast of a source that is remembered.
+    pub(super) fn first_of(&self, source: Id, life: u64) -> Option<u64> {
+        self.recent.iter().filter(|r| r.is_of(source, life)).map(|r| r.cast.number).min()
+    }
+
     pub(super) fn iter(&self) -> impl Iterator<Item = &Recent> {
         self.recent.iter()
     }

@@ -120,6 +120,22 @@ impl Seats {
         seats
     }
 
+    /// With what was claimed before by who is gone: others may have heard of those lives.
+    #[must_use]
+    pub fn recall(mut self, lives: &BTreeMap<Id, u64>) -> Self {
+        for (&seat, &life) in lives {
+            let known = self.lives.entry(seat).or_default();
+            *known = life.max(*known);
+        }
+        self
+    }
+
+    /// The highest life that was claimed for each seat.
+    #[must_use]
+    pub fn lives(&self) -> &BTreeMap<Id, u64> {
+        &self.lives
+    }
+
     /// Who holds them, from the first seat on.
     pub fn iter(&self) -> impl Iterator<Item = (Claim, Identity)> + '_ {
         self.held.values().copied()
@@ -242,6 +258,15 @@ mod tests {
         settle(&mut at_once, Repair::AtOnce, false);
         assert_eq!(taken(&at_once), [0, 1, 2, 3, 4]);
         assert_eq!(at_once[&who(1)], claim(0, 1), "who need not move does not");
+    }
+
+    /// Whoever was seated for longer began in a lower life than the one that is dead: its casts would be taken for old ones.
+    #[test]
+    fn st_6_who_moves_lives_above_who_died_there() {
+        let before = Seats::of([(who(1), claim(0, 5)), (who(2), claim(1, 2))]);
+        let after = Seats::of([(who(2), claim(1, 2))]).recall(before.lives());
+        let wanted = after.wanted(who(2), 2, Repair::AtOnce, false).unwrap();
+        assert_eq!((wanted.seat, wanted.life), (Id(0), (5 << STEPS) + 1));
     }
 
     #[test]

@@ -410,7 +410,7 @@ fn a_tree_grows_and_a_newcomer_begins_with_the_first_it_hears() {
     net.settle();
     let (config, tree) = (Config::cluster(), Tree::new(2, 4).unwrap());
     let mut newcomer = Caster::new(config, tree, NAME, Id(3));
-    newcomer.sit(Id(3), 50);
+    newcomer.sit(net.now, Id(3), 50, &mut Each(|_: Output<'_>| panic!("it has nothing yet")));
     net.nodes.insert(Id(3), newcomer);
     for id in 0..3 {
         let seated = Input::Seated { id: Id(id), life: 0, before: true };
@@ -427,9 +427,59 @@ fn a_tree_grows_and_a_newcomer_begins_with_the_first_it_hears() {
     assert_eq!(told(1).len(), 3);
     assert_eq!((net.settled[&Id(0)], net.settled[&Id(3)]), (2, 1));
     // Another one takes its seat, and counts from 1 again.
-    net.nodes.get_mut(&Id(3)).unwrap().sit(Id(3), 51);
+    net.act(Id(3), |node, now, out| node.sit(now, Id(3), 51, &mut Each(out)));
     net.settled.remove(&Id(3));
     net.broadcast(Id(3), b"anew");
     net.settle();
     assert!(net.delivered[&Id(1)].iter().any(|d| d.2 == b"anew"));
+}
+
+/// ST-6: the one that sits last moves into the seat of the root, which died with a cast in its hands. Others hear of it one after the other.
+#[test]
+fn st_6_who_moves_into_a_hole_misses_nothing_and_all_settles() {
+    let (hole, last, life) = (Id(0), Id(6), 9);
+    for seed in 0..400 {
+        let mut net = Net::settling(2, 7, seed);
+        net.broadcast(Id(2), b"during");
+        (0..seed % 23).for_each(|_| _ = net.step());
+        net.crash(hole);
+        net.delivered.remove(&hole);
+        (0..seed % 5).for_each(|_| _ = net.step());
+        // It is reached where it was before, but in its new seat.
+        let mover = net.nodes.remove(&last).unwrap();
+        net.nodes.insert(hole, mover);
+        let delivered = net.delivered.remove(&last).unwrap_or_default();
+        net.delivered.insert(hole, delivered);
+        let under_way: Vec<_> = net.letters.keys().copied().filter(|l| l.1 == last).collect();
+        for pair in under_way {
+            let letters = net.letters.remove(&pair).unwrap();
+            net.letters.entry((pair.0, hole, pair.2)).or_default().extend(letters);
+        }
+        net.verdicts.retain(|v| v.0 != last);
+        net.told(hole, hole);
+        net.act(hole, |node, now, out| {
+            node.sit(now, hole, life, &mut Each(&mut *out));
+            node.handle(now, Input::Sized { nodes: 6 }, &mut Each(out));
+        });
+        for at in [3, 1, 5, 2, 4].map(Id) {
+            (0..seed % 4).for_each(|_| _ = net.step());
+            net.verdicts.retain(|v| *v != (at, hole));
+            net.told(at, hole);
+            net.told(at, last);
+            net.act(at, |node, now, out| {
+                node.handle(now, Input::Seated { id: hole, life, before: false }, &mut Each(&mut *out));
+                node.handle(now, Input::Sized { nodes: 6 }, &mut Each(&mut *out));
+                node.handle(now, Input::Moved { id: hole }, &mut Each(out));
+            });
+        }
+        net.settle();
+        let mut wanted = is_once(&[(Id(2), b"during")]);
+        for id in (0..6).map(Id) {
+            net.broadcast(id, b"after");
+            net.settle();
+            wanted.entry(id).or_default().push(b"after".to_vec());
+            assert!(net.nodes[&id].is_idle(), "seed {seed}: {id} waits for ever");
+        }
+        net.assert_all_have(&wanted, &format!("seed {seed}"));
+    }
 }

@@ -65,6 +65,25 @@ impl Window {
         ready
     }
 
+    /// All up to this one have been where they were to be: those that are not here never come. How many, and those that can be
+    /// delivered now.
+    pub(super) fn pass(&mut self, now: Instant, upto: u64) -> (u64, Vec<Arc<[u8]>>) {
+        let (mut missed, mut ready) = (0, Vec::new());
+        while self.next > 0 && self.next <= upto {
+            let first = self.early.keys().next().copied().filter(|&first| first <= upto);
+            missed += first.unwrap_or(upto + 1) - self.next;
+            self.next = first.unwrap_or(upto + 1);
+            ready.extend(self.ready(now));
+        }
+        if missed > 0 && first_is(&self.early, self.next) {
+            ready.extend(self.ready(now));
+        }
+        if self.early.is_empty() {
+            self.since = Instant::NEVER;
+        }
+        (missed, ready)
+    }
+
     /// Since when one is missing.
     pub(super) fn waits_since(&self) -> Instant {
         self.since
@@ -89,6 +108,10 @@ impl Window {
     }
 }
 
+fn first_is(early: &BTreeMap<u64, Arc<[u8]>>, number: u64) -> bool {
+    early.first_key_value().is_some_and(|(&first, _)| first == number)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -107,6 +130,24 @@ mod tests {
         assert_eq!(numbers(&mut window, 1), [1, 2]);
         assert_eq!((numbers(&mut window, 3), window.waits_since()), (vec![3], Instant::NEVER));
         assert!(window.has(1) && window.has(3));
+    }
+
+    #[test]
+    fn what_others_have_had_and_we_have_not_never_comes() {
+        let mut window = Window::default();
+        numbers(&mut window, 1);
+        [3, 6, 7, 9].into_iter().for_each(|n| assert!(numbers(&mut window, n).is_empty()));
+        let (missed, ready) = window.pass(Instant(9), 5);
+        assert_eq!((missed, ready.iter().map(|b| b[0]).collect::<Vec<_>>()), (3, vec![3, 6, 7]));
+        assert!(window.has(5) && !window.has(8));
+        assert_ne!(window.waits_since(), Instant::NEVER);
+        assert_eq!(window.pass(Instant(9), 7).0, 0);
+        assert_eq!(numbers(&mut window, 8), [8, 9]);
+        assert_eq!(window.pass(Instant(9), 20), (11, Vec::new()));
+        assert_eq!((numbers(&mut window, 21), window.waits_since()), (vec![21], Instant::NEVER));
+        let mut open = Window::open();
+        assert_eq!(open.pass(Instant(9), 5), (0, Vec::new()));
+        assert!(open.is_open());
     }
 
     #[test]

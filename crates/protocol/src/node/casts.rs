@@ -28,13 +28,15 @@ pub struct Config {
     pub fan_out: u32,
     /// When holes in the tree are filled.
     pub repair: Repair,
+    /// Seats are handed out elsewhere, see [`Node::take_seat`]: the node does not choose its own.
+    pub external: bool,
     /// How casts are handed on.
     pub caster: cast::Config,
 }
 
 impl Default for Config {
     fn default() -> Self {
-        Self { fan_out: 3, repair: Repair::default(), caster: cast::Config::cluster() }
+        Self { fan_out: 3, repair: Repair::default(), external: false, caster: cast::Config::cluster() }
     }
 }
 
@@ -84,6 +86,10 @@ pub(super) struct Casts {
     caster: Option<Caster>,
     mine: Option<Claim>,
     sitters: BTreeMap<Id, Sitter>,
+    /// Who sits in each seat, or was the last to.
+    names: BTreeMap<Id, String>,
+    /// The highest life that was claimed for each seat.
+    lives: BTreeMap<Id, u64>,
     slots: BTreeMap<Slot, Id>,
     /// When seats are looked at next.
     look_at: Instant,
@@ -115,6 +121,7 @@ struct CastOut<'n, S> {
     parting: &'n mut Parting,
     largest: u16,
     sitters: &'n BTreeMap<Id, Sitter>,
+    names: &'n BTreeMap<Id, String>,
     unsent: &'n mut BTreeMap<Addr, Unsent>,
     /// Links that took nothing, and hold too much already.
     stuck: Vec<Id>,
@@ -123,7 +130,7 @@ struct CastOut<'n, S> {
 
 impl<S: Out> CastOut<'_, S> {
     fn name(&self, id: Id) -> &str {
-        self.sitters.get(&id).map_or("", |s| s.name.as_str())
+        self.names.get(&id).map_or("", String::as_str)
     }
 
     fn send(&mut self, to: Id, bytes: &[u8]) {
@@ -192,6 +199,8 @@ impl<E: Engine> Node<E> {
             caster: None,
             mine: None,
             sitters: BTreeMap::new(),
+            names: BTreeMap::new(),
+            lives: BTreeMap::new(),
             slots: BTreeMap::new(),
             look_at: now + FIRST_LOOK,
             fill: false,
@@ -242,12 +251,26 @@ impl<E: Engine> Node<E> {
         }
     }
 
+    /// Sits where a directory outside says. Nobody held the seat in such a life before.
+    pub fn take_seat(&mut self, now: Instant, seat: Id, life: u64) {
+        let Self { casts: Some(casts), engine, management, .. } = self else { return };
+        let Some(engine) = engine.as_mut().or(management.as_deref_mut()) else { return };
+        // Who was given a seat later holds it: whoever had it before lost it there, and does not know yet.
+        let claim = Claim { since: u64::MAX - life, seat, life };
+        if engine.set(now, ATTRIBUTE, Some(claim.to_string().as_bytes())).is_ok() {
+            casts.mine = Some(claim);
+        }
+        casts.look_at = now;
+    }
+
     /// The zone is another one now, and so is its tree.
     pub fn replant(&mut self, now: Instant, tree: &str) {
         if let Some(casts) = &mut self.casts {
             casts.tree = tree_number(tree, casts.config.fan_out);
             (casts.caster, casts.mine, casts.look_at) = (None, None, now + LOOK);
             casts.sitters.clear();
+            casts.names.clear();
+            casts.lives.clear();
             casts.slots.clear();
         }
     }
@@ -270,9 +293,9 @@ impl<E: Engine> Node<E> {
         act: impl FnOnce(&mut Caster, &mut CastOut<'_, S>) -> R,
     ) -> Option<R> {
         let Self { casts, link, parting, largest, .. } = self;
-        let Casts { caster, sitters, unsent, .. } = casts.as_deref_mut()?;
+        let Casts { caster, sitters, names, unsent, .. } = casts.as_deref_mut()?;
         let caster = caster.as_mut()?;
-        let mut out = CastOut { now, link, parting, largest: *largest, sitters, unsent, stuck: Vec::new(), out };
+        let mut out = CastOut { now, link, parting, largest: *largest, sitters, names, unsent, stuck: Vec::new(), out };
         let result = act(caster, &mut out);
         while let Some(id) = out.stuck.pop() {
             caster.handle(now, Input::Cut { id }, &mut out);
@@ -363,14 +386,28 @@ impl<E: Engine> Node<E> {
             all.insert(card.identity, (sitter, claim));
         }
         let Some(identity) = engine.card(me).map(|c| c.identity) else { return };
-        let seats = Seats::of(all.iter().map(|(who, (_, claim))| (*who, *claim)));
+        let mut seats = Seats::of(all.iter().map(|(who, (_, claim))| (*who, *claim))).recall(&casts.lives);
+        casts.lives.clone_from(seats.lives());
         let fill = std::mem::take(&mut casts.fill);
-        if let Some(claim) = seats.wanted(identity, version.incarnation, casts.config.repair, fill)
-            && engine.set(now, ATTRIBUTE, Some(claim.to_string().as_bytes())).is_ok()
-        {
-            casts.mine = Some(claim);
-            casts.look_at = now + LOOK;
-            casts.fill = fill;
+        let wanted = match casts.config.external {
+            true => None,
+            false => seats.wanted(identity, version.incarnation, casts.config.repair, fill),
+        };
+        if let Some(claim) = wanted {
+            // Who moves does not follow its casts any more: it waits for them. Until then others go around the hole.
+            let moves = casts.mine.is_some_and(|mine| seats.iter().any(|(c, who)| c == mine && who == identity));
+            if moves && casts.caster.as_ref().is_some_and(|c| !c.is_idle()) {
+                (casts.look_at, casts.fill) = (now + LOOK, fill);
+            } else if engine.set(now, ATTRIBUTE, Some(claim.to_string().as_bytes())).is_ok() {
+                casts.mine = Some(claim);
+                casts.look_at = now + LOOK;
+                casts.fill = fill;
+                // Who moves sits there at once: what it cast meanwhile from its old seat would not be followed.
+                if let Some((sitter, old)) = all.get_mut(&identity).filter(|_| moves) {
+                    (sitter.life, *old) = (claim.life, Some(claim));
+                    seats = Seats::of(all.iter().map(|(who, (_, claim))| (*who, *claim))).recall(&casts.lives);
+                }
+            }
         }
         let held: Vec<(Claim, Sitter)> =
             seats.iter().filter_map(|(claim, who)| Some((claim, all.remove(&who)?.0))).collect();
@@ -383,6 +420,7 @@ impl<E: Engine> Node<E> {
         let mine = casts.mine.filter(|mine| held.iter().any(|(claim, _)| claim == mine));
         let before = std::mem::take(&mut casts.sitters);
         casts.sitters = held.iter().map(|(claim, sitter)| (claim.seat, sitter.clone())).collect();
+        casts.names.extend(casts.sitters.iter().map(|(&id, s)| (id, s.name.clone())));
         casts.slots = casts.sitters.iter().map(|(&id, s)| (s.slot, id)).collect();
         let Some(mine) = mine else { return };
         let is_new = casts.caster.is_none();
@@ -393,21 +431,40 @@ impl<E: Engine> Node<E> {
         let was = casts.sitters.get(&mine.seat).zip(before.get(&mine.seat));
         let sits_anew = is_new || was.is_none_or(|(now, before)| now.slot != before.slot || now.life != before.life);
         let empty: Vec<Id> = (0..size).map(Id).filter(|id| !casts.sitters.contains_key(id)).collect();
+        // While we had no seat, nobody was told to the caster.
         let fresh: Vec<(Id, u64)> = casts
             .sitters
             .iter()
-            .filter(|(id, s)| before.get(id).is_none_or(|b| b.life != s.life || b.addr != s.addr) || is_new)
+            .filter(|(id, s)| before.get(id).is_none_or(|b| b.life != s.life || b.addr != s.addr) || sits_anew)
             .map(|(&id, s)| (id, s.life))
             .collect();
+        let sat = |slot: Slot| before.iter().find(|(_, b)| b.slot == slot).map(|(&id, _)| id);
+        let moved: Vec<Id> = fresh
+            .iter()
+            .map(|&(id, _)| id)
+            .filter(|id| casts.sitters.get(id).and_then(|s| sat(s.slot)).is_some_and(|was| was != *id))
+            .collect();
+        let left: Vec<Id> = before.keys().copied().filter(|id| !casts.sitters.contains_key(id)).collect();
         self.with_caster(now, out, |caster, out| {
+            // Nobody answers from seats that were left, also from those that the tree is to lose.
+            caster.handle(now, Input::Failed { ids: &left }, out);
+            caster.handle(now, Input::Sized { nodes: size.max(caster.tree().len()) }, out);
+            let seat_all = |caster: &mut Caster, out: &mut CastOut<'_, _>| {
+                for &(id, life) in &fresh {
+                    caster.handle(now, Input::Seated { id, life, before: is_new }, out);
+                }
+            };
+            seat_all(caster, out);
             if sits_anew {
-                caster.sit(mine.seat, mine.life);
+                caster.sit(now, mine.seat, mine.life, out);
+                // Somebody may sit where we sat.
+                seat_all(caster, out);
             }
             caster.handle(now, Input::Sized { nodes: size }, out);
-            for (id, life) in fresh {
-                caster.handle(now, Input::Seated { id, life, before: is_new }, out);
-            }
             caster.handle(now, Input::Failed { ids: &empty }, out);
+            for id in moved {
+                caster.handle(now, Input::Moved { id }, out);
+            }
             if sits_anew {
                 caster.hello(out);
             }
