@@ -150,6 +150,11 @@ impl Memory {
         self.bytes = self.recent.iter().map(Recent::bytes).sum();
     }
 
+    /// Whether this cast is remembered.
+    pub(super) fn has(&self, source: Id, life: u64, number: u64) -> bool {
+        self.recent.iter().rev().any(|r| r.is_of(source, life) && r.cast.number == number)
+    }
+
     pub(super) fn iter(&self) -> impl Iterator<Item = &Recent> {
         self.recent.iter()
     }

@@ -120,6 +120,17 @@ impl Seats {
         seats
     }
 
+    /// Knows of the lives of those who are gone, too: what they cast may still be under way. `lives` learns of these.
+    #[must_use]
+    pub fn after(mut self, lives: &mut BTreeMap<Id, u64>) -> Self {
+        for (&seat, &life) in &self.lives {
+            let known = lives.entry(seat).or_default();
+            *known = life.max(*known);
+        }
+        self.lives.clone_from(lives);
+        self
+    }
+
     /// Who holds them, from the first seat on.
     pub fn iter(&self) -> impl Iterator<Item = (Claim, Identity)> + '_ {
         self.held.values().copied()
@@ -141,15 +152,15 @@ impl Seats {
             let first = if repair == Repair::Manual { self.size() } else { 0 };
             let rank = self.without.iter().position(|who| *who == me)?;
             let seat = (first..).map(Id).filter(|id| !self.held.contains_key(id)).nth(rank)?;
-            return Some(self.claim(seat, since));
+            return Some(self.claim(me, seat, since));
         };
         let moved = if fill || repair == Repair::AtOnce { self.hole_for(mine.seat) } else { None };
         if let Some(seat) = moved {
-            return Some(self.claim(seat, mine.since));
+            return Some(self.claim(me, seat, mine.since));
         }
         // Somebody else claimed it, too, in a life that others may have heard of.
         let life = self.lives.get(&mine.seat).copied().unwrap_or(0);
-        (life > mine.life).then(|| self.claim(mine.seat, mine.since))
+        (life > mine.life).then(|| self.claim(me, mine.seat, mine.since))
     }
 
     /// The hole that who sits there is to move into: the last one into the first, the last but one into the second.
@@ -158,10 +169,12 @@ impl Seats {
         (0..seat.0).map(Id).filter(|id| !self.held.contains_key(id)).nth(rank)
     }
 
-    fn claim(&self, seat: Id, since: u64) -> Claim {
+    fn claim(&self, who: Identity, seat: Id, since: u64) -> Claim {
         let life = self.lives.get(&seat).copied().unwrap_or(0);
+        // Two who take one seat at once must not have one life there, or what the one casts passes for what the other did.
+        let own = u64::from(u16::from_le_bytes([who.0[0], who.0[1]])) >> 1;
         // Starts are seconds apart, at least: whoever sat there once and is forgotten had a lower one.
-        Claim { since, seat, life: (life + 1).max(since << STEPS) }
+        Claim { since, seat, life: (life + 1).max(since << STEPS | own) }
     }
 }
 
@@ -220,6 +233,26 @@ mod tests {
         let kept = members[&first].unwrap();
         assert_eq!(kept.seat, Id(0), "the oldest keeps it");
         assert!(kept.life > 8 << STEPS, "in a life above that of the others");
+    }
+
+    /// What the one casts must not pass for what the other did.
+    #[test]
+    fn st_2_two_who_take_one_seat_have_different_lives_there() {
+        let alone = |n: u8| Seats::of([(who(n), None)]).wanted(who(n), 5, Repair::Lazy, false).unwrap();
+        let (one, other) = (alone(4), alone(8));
+        assert_eq!((one.seat, one.since), (other.seat, other.since));
+        assert_ne!(one.life, other.life);
+    }
+
+    /// Who is gone may have had a higher life: it started later, or its clock was ahead.
+    #[test]
+    fn st_2_a_seat_is_taken_in_a_life_above_that_of_the_dead() {
+        let mut lives = BTreeMap::new();
+        let _ = Seats::of([(who(1), claim(0, 1)), (who(2), claim(1, 900))]).after(&mut lives);
+        let seats = Seats::of([(who(1), claim(0, 1)), (who(3), None)]).after(&mut lives);
+        let taken = seats.wanted(who(3), 7, Repair::Lazy, false).unwrap();
+        assert_eq!(taken.seat, Id(1));
+        assert!(taken.life > 900 << STEPS);
     }
 
     #[test]

@@ -85,6 +85,8 @@ pub(super) struct Casts {
     mine: Option<Claim>,
     sitters: BTreeMap<Id, Sitter>,
     slots: BTreeMap<Slot, Id>,
+    /// The highest life that anybody claimed for each seat, ever.
+    lives: BTreeMap<Id, u64>,
     /// When seats are looked at next.
     look_at: Instant,
     /// Holes are to be filled, though the policy does not say so.
@@ -164,8 +166,10 @@ impl<'o, S: Out> Sink<cast::Output<'o>> for CastOut<'_, S> {
     fn push(&mut self, output: cast::Output<'o>) {
         match output {
             cast::Output::Send { to, bytes } | cast::Output::Reach { to, bytes } => self.send(to, bytes),
-            cast::Output::Deliver { source, whole, body } => {
-                let from = self.name(source).to_owned();
+            cast::Output::Deliver { source, life, whole, body } => {
+                // Who sits there now may be another one.
+                let from = self.sitters.get(&source).filter(|s| s.life == life).map_or("", |s| s.name.as_str());
+                let from = from.to_owned();
                 self.out.push(Output::Cast(Said::Delivered { from: &from, whole, body }));
             }
             cast::Output::Settled { whole, number, missed } => {
@@ -192,6 +196,7 @@ impl<E: Engine> Node<E> {
             mine: None,
             sitters: BTreeMap::new(),
             slots: BTreeMap::new(),
+            lives: BTreeMap::new(),
             look_at: now + FIRST_LOOK,
             fill: false,
             unsent: BTreeMap::new(),
@@ -210,6 +215,11 @@ impl<E: Engine> Node<E> {
     pub fn seats(&self) -> Vec<(Id, Slot)> {
         let Some(casts) = &self.casts else { return Vec::new() };
         casts.sitters.iter().map(|(&id, s)| (id, s.slot)).collect()
+    }
+
+    /// As [`Node::seats`], with the life that each seat is in.
+    pub fn sitters(&self) -> impl Iterator<Item = (Id, Slot, u64)> + '_ {
+        self.casts.iter().flat_map(|casts| casts.sitters.iter().map(|(&id, s)| (id, s.slot, s.life)))
     }
 
     /// Casts to all members of the zone; its number. [`Said::Settled`] tells when all have it.
@@ -248,6 +258,7 @@ impl<E: Engine> Node<E> {
             (casts.caster, casts.mine, casts.look_at) = (None, None, now + LOOK);
             casts.sitters.clear();
             casts.slots.clear();
+            casts.lives.clear();
         }
     }
 
@@ -362,12 +373,13 @@ impl<E: Engine> Node<E> {
             all.insert(card.identity, (sitter, claim));
         }
         let Some(identity) = engine.card(me).map(|c| c.identity) else { return };
-        let seats = Seats::of(all.iter().map(|(who, (_, claim))| (*who, *claim)));
+        let seats = Seats::of(all.iter().map(|(who, (_, claim))| (*who, *claim))).after(&mut casts.lives);
         let fill = std::mem::take(&mut casts.fill);
         if let Some(claim) = seats.wanted(identity, version.incarnation, casts.config.repair, fill) {
             if engine.set(now, ATTRIBUTE, Some(claim.to_string().as_bytes())).is_ok() {
                 casts.mine = Some(claim);
-                casts.look_at = now + LOOK;
+                // At once: whoever hears of it casts to us.
+                casts.look_at = now;
                 casts.fill = fill;
             }
         }
@@ -392,10 +404,14 @@ impl<E: Engine> Node<E> {
         let was = casts.sitters.get(&mine.seat).zip(before.get(&mine.seat));
         let sits_anew = is_new || was.is_none_or(|(now, before)| now.slot != before.slot || now.life != before.life);
         let empty: Vec<Id> = (0..size).map(Id).filter(|id| !casts.sitters.contains_key(id)).collect();
+        // Who was gone and came back before anybody looked sits where it sat.
+        let is_back = |id: Id| casts.caster.as_ref().is_some_and(|c| !c.lives(id));
         let fresh: Vec<(Id, u64)> = casts
             .sitters
             .iter()
-            .filter(|(id, s)| before.get(id).is_none_or(|b| b.life != s.life || b.addr != s.addr) || is_new)
+            .filter(|(id, s)| {
+                is_new || is_back(**id) || before.get(id).is_none_or(|b| b.life != s.life || b.addr != s.addr)
+            })
             .map(|(&id, s)| (id, s.life))
             .collect();
         self.with_caster(now, out, |caster, out| {
@@ -420,7 +436,7 @@ impl Casts {
     }
 
     pub(super) fn fingerprint(&self, print: &mut Fingerprint) {
-        print.add(&self.mine).add(&self.slots).add(&self.fill);
+        print.add(&self.mine).add(&self.slots).add(&self.lives).add(&self.fill);
         print.instant(self.look_at);
         if let Some(caster) = &self.caster {
             caster.fingerprint(print);
