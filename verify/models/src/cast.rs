@@ -233,8 +233,9 @@ mod tests {
         state.letters.entry((0, 1, false)).or_default().push_back(bytes);
         state = model.next_state(&state, Action::Deliver(0, 1, false)).expect("it can");
         assert_eq!(state.broken, None, "the node knows that it had it");
-        state
-            .act(1, |_, out| phalanx_core::Sink::push(out, Output::Deliver { source: Id(0), whole: true, body: &[1] }));
+        state.act(1, |_, out| {
+            phalanx_core::Sink::push(out, Output::Deliver { source: Id(0), life: 0, whole: true, body: &[1] })
+        });
         assert!(state.broken.is_some());
     }
 }

@@ -144,6 +144,8 @@ pub enum Output<'a> {
     Deliver {
         /// By whom.
         source: Id,
+        /// In which life: others may sit there now.
+        life: u64,
         /// To everybody; otherwise to some.
         whole: bool,
         /// What.
@@ -218,6 +220,8 @@ pub struct Caster {
 #[derive(Clone, PartialEq, Eq, Default, Debug)]
 struct Source {
     life: u64,
+    /// Lives up to this one are over, but for the present one.
+    over: u64,
     /// Broadcasts, and messages to us.
     windows: [Window; 2],
     branch: Branch,
@@ -267,13 +271,17 @@ impl Caster {
         for posted in self.pending.give_up() {
             self.posted(Some(posted), out);
         }
+        if self.me != me && self.life > 0 {
+            // Our casts from there are over, and whoever comes there may have a lower life.
+            self.sources.insert(self.me, Source { over: self.life, ..Source::default() });
+        }
         self.dead.insert(std::mem::replace(&mut self.me, me));
         self.life = life;
         (self.casts, self.stable) = (0, 0);
         self.letters.clear();
         self.pending = Pending::default();
         // What comes of who sat here before is of a life that is over.
-        self.sources.insert(me, Source { life, ..Source::default() });
+        self.sources.insert(me, Source { life, over: u64::MAX, ..Source::default() });
         self.dead.remove(&me);
         self.known = self.known.max(me.0 + 1);
         self.grow(me);
@@ -368,7 +376,7 @@ impl Caster {
         let (mut to, mut missed) = (Vec::with_capacity(all.len()), Vec::new());
         for id in all {
             if id == self.me {
-                out.push(Output::Deliver { source: self.me, whole: false, body: &cast.body });
+                out.push(Output::Deliver { source: self.me, life: self.life, whole: false, body: &cast.body });
             } else if self.config.receipts && self.dead.contains(&id) {
                 // It may be back, and would wait for what never comes if this had a number.
                 missed.push(id);
@@ -456,22 +464,38 @@ impl Caster {
     fn source(&mut self, of: (Id, u64)) -> Option<&mut Source> {
         let (id, life) = of;
         let source = self.sources.entry(id).or_insert_with(|| Source { life, ..Source::default() });
-        if source.life < life {
-            *source = Source { life, ..Source::default() };
+        if source.life < life && source.over < life {
+            *source = Source { life, over: source.life, ..Source::default() };
         }
         (source.life == life).then_some(source)
+    }
+
+    /// A source begins another life: what waits for a message of the old one does so in vain.
+    fn end_life(&mut self, (id, life): (Id, u64), out: &mut impl Out) {
+        let Some(source) = self.sources.get_mut(&id).filter(|s| s.life < life && s.over < life) else { return };
+        let (life, windows) = (source.life, source.windows.each_mut().map(Window::give_up));
+        for (bodies, whole) in windows.into_iter().zip([true, false]) {
+            bodies.iter().for_each(|body| out.push(Output::Deliver { source: id, life, whole, body }));
+        }
+        self.waits.remove(&id);
     }
 
     /// A broadcast is here: sends it on, and delivers it, unless it was here before.
     fn take(&mut self, now: Instant, cast: &Cast, out: &mut impl Out) {
         let Cast { source: id, life, number, stable, ref body } = *cast;
+        self.end_life((id, life), out);
         let Some(source) = self.source((id, life)) else {
             self.counters.strays += 1;
             return;
         };
         let [casts, _] = &mut source.windows;
         if casts.has(number) {
+            let is_open = number > source.branch.upto;
             self.counters.twice += 1;
+            // Since we sat elsewhere, or in another life, others are below us.
+            if is_open && self.config.receipts && !self.memory.has(id, life, number) {
+                self.spread(now, cast, out);
+            }
             return;
         }
         if casts.is_open() {
@@ -488,7 +512,7 @@ impl Caster {
         }
         self.spread(now, cast, out);
         for body in ready {
-            out.push(Output::Deliver { source: id, whole: true, body: &body });
+            out.push(Output::Deliver { source: id, life, whole: true, body: &body });
         }
         self.note_waits(id);
         if self.dead.contains(&id) {
@@ -553,6 +577,7 @@ impl Caster {
         if whole {
             return self.take(now, cast, out);
         }
+        self.end_life((cast.source, cast.life), out);
         let Some(source) = self.source((cast.source, cast.life)) else {
             self.counters.strays += 1;
             return;
@@ -563,7 +588,7 @@ impl Caster {
             return;
         }
         for body in letters.take(now, letter, &cast.body) {
-            out.push(Output::Deliver { source: cast.source, whole: false, body: &body });
+            out.push(Output::Deliver { source: cast.source, life: cast.life, whole: false, body: &body });
         }
         self.note_waits(cast.source);
         if self.config.receipts && cast.source != self.me {
@@ -588,6 +613,11 @@ impl Caster {
             if to == self.me {
                 // Below a dead destination we found ourselves.
                 return self.on_multicast(now, cast, header, out);
+            }
+            // The tree may have become smaller since it left.
+            let tree = self.tree;
+            for ids in [&mut header.path, &mut header.seen, &mut header.dead] {
+                ids.retain(|&id| tree.contains(id));
             }
             let before = header.clone();
             let is_dead = !self.lives(to) || header.dead.contains(&to);
@@ -736,7 +766,8 @@ impl Caster {
         for recent in self.memory.iter() {
             // Of a message to some nobody says here whether it came.
             let is_open = recent.cast.number == 0 || !recent.awaits.is_empty() || !self.config.receipts;
-            let lost = recent.sent.iter().filter(|s| s.to() == id && is_open);
+            // Nor who of those beyond our branch has it.
+            let lost = recent.sent.iter().filter(|s| s.to() == id && (is_open || matches!(s, Sent::Along(..))));
             again.extend(lost.map(|sent| (recent.cast.clone(), sent.clone())));
         }
         self.counters.again += again.len() as u64;
@@ -808,6 +839,7 @@ impl Caster {
     }
 
     fn on_progress(&mut self, of: (Id, u64), upto: u64, from: Id, out: &mut impl Out) {
+        self.end_life(of, out);
         let is_below = |id: Id, top: Id| id == top || self.tree.above(id).any(|a| a == top);
         if of == (self.me, self.life) && !is_below(from, self.me) {
             let known = self.pending.tops.entry(from).or_default();
@@ -849,24 +881,35 @@ impl Caster {
 
 /// Seats.
 impl Caster {
-    fn on_seated(&mut self, id: Id, life: u64, before: bool, out: &mut impl Out) {
+    fn on_seated(&mut self, now: Instant, (id, life): (Id, u64), before: bool, out: &mut impl Out) {
         if id == self.me {
             return;
         }
+        let was_there = self.lives(id);
         self.known = self.known.max(id.0.saturating_add(1));
         if !self.grow(id) {
             return;
         }
         self.dead.remove(&id);
-        if self.sources.get(&id).is_none_or(|s| s.life < life) {
+        // Whether its link carries is found out anew.
+        self.cut.remove(&id);
+        let known = self.sources.get(&id).map(|s| (s.life, s.over));
+        let is_back = known.is_some_and(|(known, _)| known == life);
+        if !is_back {
+            self.end_life((id, life), out);
             let window = || if before { Window::open() } else { Window::default() };
-            let source = Source { life, windows: [window(), window()], branch: Branch::default() };
+            // Who sits there has the last word, though its life may be a lower one than that of who sat there before.
+            let over = known.map_or(0, |(life, over)| life.max(over));
+            let source = Source { life, over, windows: [window(), window()], branch: Branch::default() };
             self.sources.insert(id, source);
             self.letters.remove(&id);
             // Who sat there before was told, not this one.
             for source in self.sources.values_mut() {
                 source.branch.told = source.branch.told.filter(|told| told.0 != id);
             }
+        }
+        if !was_there || !is_back {
+            self.catch_up(now, id, is_back, out);
         }
         self.report_again(out);
     }
@@ -880,6 +923,27 @@ impl Caster {
         for cast in again.into_iter().filter(|c| c.source != id) {
             self.envelop(now, &cast, vec![id], out);
         }
+    }
+
+    /// Who sits down here stands between us and those below it, and who was away has missed something: without that its branch would
+    /// not go on. Who is next above it sends it what is under way, or, when it is back, all that is remembered; where it has nobody above,
+    /// sources do.
+    fn catch_up(&mut self, now: Instant, id: Id, is_back: bool, out: &mut impl Out) {
+        let above = self.tree.above(id).find(|&a| self.lives(a));
+        let own = (self.me, self.life);
+        let is_due = |r: &Recent| {
+            let (of, number) = ((r.cast.source, r.cast.life), r.cast.number);
+            let is_open = if of == own { number > self.stable } else { !r.awaits.is_empty() };
+            let is_ours = above == Some(self.me) || above.is_none() && of == own;
+            number > 0 && of.0 != id && is_ours && (is_back || is_open)
+        };
+        let due: BTreeMap<_, Cast> = self
+            .memory
+            .iter()
+            .filter(|r| is_due(r))
+            .map(|r| ((r.cast.source, r.cast.life, r.cast.number), r.cast.clone()))
+            .collect();
+        due.into_values().for_each(|cast| self.envelop(now, &cast, vec![id], out));
     }
 
     fn resize(&mut self, nodes: u32) {
@@ -917,7 +981,7 @@ impl Machine for Caster {
                 }
                 self.report_again(out);
             }
-            Input::Seated { id, life, before } => self.on_seated(id, life, before, out),
+            Input::Seated { id, life, before } => self.on_seated(now, (id, life), before, out),
             Input::Moved { id } => self.on_moved(now, id, out),
             Input::Sized { nodes } => self.resize(nodes),
             Input::Cut { id } => self.on_cut(now, id, out),
@@ -934,15 +998,23 @@ impl Machine for Caster {
         let late: Vec<Id> = self.waits.iter().copied().filter(|id| self.sources.get(id).is_some_and(late)).collect();
         for id in late {
             let Some(source) = self.sources.get_mut(&id) else { continue };
+            let life = source.life;
             for (window, whole) in source.windows.iter_mut().zip([true, false]) {
                 if window.waits_since() != Instant::NEVER && window.waits_since() + patience <= now {
                     self.counters.missed += window.skip();
+                    if whole {
+                        // What is given up is not waited for, here nor above.
+                        source.branch.reach(window.next() - 1);
+                    }
                     for body in window.ready(now) {
-                        out.push(Output::Deliver { source: id, whole, body: &body });
+                        out.push(Output::Deliver { source: id, life, whole, body: &body });
                     }
                 }
             }
             self.note_waits(id);
+            if self.config.receipts {
+                self.report(id, out);
+            }
         }
     }
 

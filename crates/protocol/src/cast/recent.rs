@@ -155,6 +155,11 @@ impl Memory {
         self.recent.iter().filter(|r| r.is_of(source, life)).map(|r| r.cast.number).min()
     }
 
+    /// Whether this cast is remembered.
+    pub(super) fn has(&self, source: Id, life: u64, number: u64) -> bool {
+        self.recent.iter().rev().any(|r| r.is_of(source, life) && r.cast.number == number)
+    }
+
     pub(super) fn iter(&self) -> impl Iterator<Item = &Recent> {
         self.recent.iter()
     }

@@ -120,20 +120,15 @@ impl Seats {
         seats
     }
 
-    /// With what was claimed before by who is gone: others may have heard of those lives.
+    /// Knows of the lives of those who are gone, too: what they cast may still be under way. `lives` learns of these.
     #[must_use]
-    pub fn recall(mut self, lives: &BTreeMap<Id, u64>) -> Self {
-        for (&seat, &life) in lives {
-            let known = self.lives.entry(seat).or_default();
+    pub fn after(mut self, lives: &mut BTreeMap<Id, u64>) -> Self {
+        for (&seat, &life) in &self.lives {
+            let known = lives.entry(seat).or_default();
             *known = life.max(*known);
         }
+        self.lives.clone_from(lives);
         self
-    }
-
-    /// The highest life that was claimed for each seat.
-    #[must_use]
-    pub fn lives(&self) -> &BTreeMap<Id, u64> {
-        &self.lives
     }
 
     /// Who holds them, from the first seat on.
@@ -157,15 +152,15 @@ impl Seats {
             let first = if repair == Repair::Manual { self.size() } else { 0 };
             let rank = self.without.iter().position(|who| *who == me)?;
             let seat = (first..).map(Id).filter(|id| !self.held.contains_key(id)).nth(rank)?;
-            return Some(self.claim(seat, since));
+            return Some(self.claim(me, seat, since));
         };
         let moved = if fill || repair == Repair::AtOnce { self.hole_for(mine.seat) } else { None };
         if let Some(seat) = moved {
-            return Some(self.claim(seat, mine.since));
+            return Some(self.claim(me, seat, mine.since));
         }
         // Somebody else claimed it, too, in a life that others may have heard of.
         let life = self.lives.get(&mine.seat).copied().unwrap_or(0);
-        (life > mine.life).then(|| self.claim(mine.seat, mine.since))
+        (life > mine.life).then(|| self.claim(me, mine.seat, mine.since))
     }
 
     /// The hole that who sits there is to move into: the last one into the first, the last but one into the second.
@@ -174,10 +169,12 @@ impl Seats {
         (0..seat.0).map(Id).filter(|id| !self.held.contains_key(id)).nth(rank)
     }
 
-    fn claim(&self, seat: Id, since: u64) -> Claim {
+    fn claim(&self, who: Identity, seat: Id, since: u64) -> Claim {
         let life = self.lives.get(&seat).copied().unwrap_or(0);
+        // Two who take one seat at once must not have one life there, or what the one casts passes for what the other did.
+        let own = u64::from(u16::from_le_bytes([who.0[0], who.0[1]])) >> 1;
         // Starts are seconds apart, at least: whoever sat there once and is forgotten had a lower one.
-        Claim { since, seat, life: (life + 1).max(since << STEPS) }
+        Claim { since, seat, life: (life + 1).max(since << STEPS | own) }
     }
 }
 
@@ -238,6 +235,26 @@ mod tests {
         assert!(kept.life > 8 << STEPS, "in a life above that of the others");
     }
 
+    /// What the one casts must not pass for what the other did.
+    #[test]
+    fn st_2_two_who_take_one_seat_have_different_lives_there() {
+        let alone = |n: u8| Seats::of([(who(n), None)]).wanted(who(n), 5, Repair::Lazy, false).unwrap();
+        let (one, other) = (alone(4), alone(8));
+        assert_eq!((one.seat, one.since), (other.seat, other.since));
+        assert_ne!(one.life, other.life);
+    }
+
+    /// Who is gone may have had a higher life: it started later, or its clock was ahead.
+    #[test]
+    fn st_2_a_seat_is_taken_in_a_life_above_that_of_the_dead() {
+        let mut lives = BTreeMap::new();
+        let _ = Seats::of([(who(1), claim(0, 1)), (who(2), claim(1, 900))]).after(&mut lives);
+        let seats = Seats::of([(who(1), claim(0, 1)), (who(3), None)]).after(&mut lives);
+        let taken = seats.wanted(who(3), 7, Repair::Lazy, false).unwrap();
+        assert_eq!(taken.seat, Id(1));
+        assert!(taken.life > 900 << STEPS);
+    }
+
     #[test]
     fn st_6_holes_are_filled_as_the_policy_says() {
         let there: BTreeMap<_, _> = [0, 2, 3, 5, 6].map(|n| (who(n as u8 + 1), claim(n, 1))).into_iter().collect();
@@ -263,8 +280,9 @@ mod tests {
     /// Whoever was seated for longer began in a lower life than the one that is dead: its casts would be taken for old ones.
     #[test]
     fn st_6_who_moves_lives_above_who_died_there() {
-        let before = Seats::of([(who(1), claim(0, 5)), (who(2), claim(1, 2))]);
-        let after = Seats::of([(who(2), claim(1, 2))]).recall(before.lives());
+        let mut lives = BTreeMap::new();
+        let _ = Seats::of([(who(1), claim(0, 5)), (who(2), claim(1, 2))]).after(&mut lives);
+        let after = Seats::of([(who(2), claim(1, 2))]).after(&mut lives);
         let wanted = after.wanted(who(2), 2, Repair::AtOnce, false).unwrap();
         assert_eq!((wanted.seat, wanted.life), (Id(0), (5 << STEPS) + 1));
     }

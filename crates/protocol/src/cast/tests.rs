@@ -63,7 +63,7 @@ impl Net {
                 letters.entry((at, to, false)).or_default().push_back(bytes.to_vec());
             }
             Output::Reach { to, bytes } => letters.entry((at, to, true)).or_default().push_back(bytes.to_vec()),
-            Output::Deliver { source, whole, body } => delivered.push((source, whole, body.to_vec())),
+            Output::Deliver { source, whole, body, .. } => delivered.push((source, whole, body.to_vec())),
             Output::Unreached { to } => unreached.push(to),
             Output::Settled { whole: true, number, .. } => {
                 assert!(settled.insert(at, number).is_none_or(|before| before < number), "it only grows");

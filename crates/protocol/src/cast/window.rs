@@ -84,6 +84,16 @@ impl Window {
         (missed, ready)
     }
 
+    /// Gives up all that are missing, and gives what is there.
+    pub(super) fn give_up(&mut self) -> Vec<Arc<[u8]>> {
+        std::mem::take(self).early.into_values().collect()
+    }
+
+    /// The next one to deliver.
+    pub(super) fn next(&self) -> u64 {
+        self.next
+    }
+
     /// Since when one is missing.
     pub(super) fn waits_since(&self) -> Instant {
         self.since
@@ -158,6 +168,10 @@ mod tests {
         assert_eq!(window.skip(), 3);
         assert_eq!(window.ready(Instant(9)).len(), 2);
         assert!(window.has(1), "too late");
+        let mut over = Window::default();
+        numbers(&mut over, 3);
+        numbers(&mut over, 7);
+        assert_eq!(over.give_up().iter().map(|b| b[0]).collect::<Vec<_>>(), [3, 7]);
         for number in 100..100 + EARLY_MAX as u64 {
             assert!(numbers(&mut window, number).is_empty());
         }

@@ -86,8 +86,8 @@ pub(super) struct Casts {
     caster: Option<Caster>,
     mine: Option<Claim>,
     sitters: BTreeMap<Id, Sitter>,
-    /// Who sits in each seat, or was the last to.
-    names: BTreeMap<Id, String>,
+    /// Who sits in each seat, and who sat there before.
+    names: BTreeMap<Id, Vec<(u64, String)>>,
     /// The highest life that was claimed for each seat.
     lives: BTreeMap<Id, u64>,
     slots: BTreeMap<Slot, Id>,
@@ -121,7 +121,7 @@ struct CastOut<'n, S> {
     parting: &'n mut Parting,
     largest: u16,
     sitters: &'n BTreeMap<Id, Sitter>,
-    names: &'n BTreeMap<Id, String>,
+    names: &'n BTreeMap<Id, Vec<(u64, String)>>,
     unsent: &'n mut BTreeMap<Addr, Unsent>,
     /// Links that took nothing, and hold too much already.
     stuck: Vec<Id>,
@@ -129,8 +129,9 @@ struct CastOut<'n, S> {
 }
 
 impl<S: Out> CastOut<'_, S> {
-    fn name(&self, id: Id) -> &str {
-        self.names.get(&id).map_or("", String::as_str)
+    fn name(&self, id: Id, life: Option<u64>) -> &str {
+        let all = self.names.get(&id).map_or(&[][..], Vec::as_slice);
+        all.iter().find(|(l, _)| life.is_none_or(|life| life == *l)).map_or("", |(_, name)| name)
     }
 
     fn send(&mut self, to: Id, bytes: &[u8]) {
@@ -172,12 +173,12 @@ impl<'o, S: Out> Sink<cast::Output<'o>> for CastOut<'_, S> {
     fn push(&mut self, output: cast::Output<'o>) {
         match output {
             cast::Output::Send { to, bytes } | cast::Output::Reach { to, bytes } => self.send(to, bytes),
-            cast::Output::Deliver { source, whole, body } => {
-                let from = self.name(source).to_owned();
+            cast::Output::Deliver { source, life, whole, body } => {
+                let from = self.name(source, Some(life)).to_owned();
                 self.out.push(Output::Cast(Said::Delivered { from: &from, whole, body }));
             }
             cast::Output::Settled { whole, number, missed } => {
-                let missed: Vec<String> = missed.iter().map(|&id| self.name(id).to_owned()).collect();
+                let missed: Vec<String> = missed.iter().map(|&id| self.name(id, None).to_owned()).collect();
                 self.out.push(Output::Cast(Said::Settled { whole, number, missed: &missed }));
             }
             // The source learns that by itself.
@@ -220,6 +221,11 @@ impl<E: Engine> Node<E> {
     pub fn seats(&self) -> Vec<(Id, Slot)> {
         let Some(casts) = &self.casts else { return Vec::new() };
         casts.sitters.iter().map(|(&id, s)| (id, s.slot)).collect()
+    }
+
+    /// As [`Node::seats`], with the life that each seat is in.
+    pub fn sitters(&self) -> impl Iterator<Item = (Id, Slot, u64)> + '_ {
+        self.casts.iter().flat_map(|casts| casts.sitters.iter().map(|(&id, s)| (id, s.slot, s.life)))
     }
 
     /// Casts to all members of the zone; its number. [`Said::Settled`] tells when all have it.
@@ -386,8 +392,7 @@ impl<E: Engine> Node<E> {
             all.insert(card.identity, (sitter, claim));
         }
         let Some(identity) = engine.card(me).map(|c| c.identity) else { return };
-        let mut seats = Seats::of(all.iter().map(|(who, (_, claim))| (*who, *claim))).recall(&casts.lives);
-        casts.lives.clone_from(seats.lives());
+        let mut seats = Seats::of(all.iter().map(|(who, (_, claim))| (*who, *claim))).after(&mut casts.lives);
         let fill = std::mem::take(&mut casts.fill);
         let wanted = match casts.config.external {
             true => None,
@@ -400,12 +405,13 @@ impl<E: Engine> Node<E> {
                 (casts.look_at, casts.fill) = (now + LOOK, fill);
             } else if engine.set(now, ATTRIBUTE, Some(claim.to_string().as_bytes())).is_ok() {
                 casts.mine = Some(claim);
-                casts.look_at = now + LOOK;
+                // At once: whoever hears of it casts to us.
+                casts.look_at = now;
                 casts.fill = fill;
                 // Who moves sits there at once: what it cast meanwhile from its old seat would not be followed.
                 if let Some((sitter, old)) = all.get_mut(&identity).filter(|_| moves) {
                     (sitter.life, *old) = (claim.life, Some(claim));
-                    seats = Seats::of(all.iter().map(|(who, (_, claim))| (*who, *claim))).recall(&casts.lives);
+                    seats = Seats::of(all.iter().map(|(who, (_, claim))| (*who, *claim))).after(&mut casts.lives);
                 }
             }
         }
@@ -420,7 +426,13 @@ impl<E: Engine> Node<E> {
         let mine = casts.mine.filter(|mine| held.iter().any(|(claim, _)| claim == mine));
         let before = std::mem::take(&mut casts.sitters);
         casts.sitters = held.iter().map(|(claim, sitter)| (claim.seat, sitter.clone())).collect();
-        casts.names.extend(casts.sitters.iter().map(|(&id, s)| (id, s.name.clone())));
+        for (&id, s) in &casts.sitters {
+            let names = casts.names.entry(id).or_default();
+            if names.first().is_none_or(|(life, name)| (*life, name) != (s.life, &s.name)) {
+                names.insert(0, (s.life, s.name.clone()));
+                names.truncate(2);
+            }
+        }
         casts.slots = casts.sitters.iter().map(|(&id, s)| (s.slot, id)).collect();
         let Some(mine) = mine else { return };
         let is_new = casts.caster.is_none();
@@ -431,11 +443,14 @@ impl<E: Engine> Node<E> {
         let was = casts.sitters.get(&mine.seat).zip(before.get(&mine.seat));
         let sits_anew = is_new || was.is_none_or(|(now, before)| now.slot != before.slot || now.life != before.life);
         let empty: Vec<Id> = (0..size).map(Id).filter(|id| !casts.sitters.contains_key(id)).collect();
-        // While we had no seat, nobody was told to the caster.
+        // Who was gone and came back before anybody looked sits where it sat; while we had no seat, nobody was told to the caster.
+        let is_back = |id: Id| casts.caster.as_ref().is_some_and(|c| !c.lives(id));
         let fresh: Vec<(Id, u64)> = casts
             .sitters
             .iter()
-            .filter(|(id, s)| before.get(id).is_none_or(|b| b.life != s.life || b.addr != s.addr) || sits_anew)
+            .filter(|(id, s)| {
+                sits_anew || is_back(**id) || before.get(id).is_none_or(|b| b.life != s.life || b.addr != s.addr)
+            })
             .map(|(&id, s)| (id, s.life))
             .collect();
         let sat = |slot: Slot| before.iter().find(|(_, b)| b.slot == slot).map(|(&id, _)| id);
@@ -478,7 +493,7 @@ impl Casts {
     }
 
     pub(super) fn fingerprint(&self, print: &mut Fingerprint) {
-        print.add(&self.mine).add(&self.slots).add(&self.fill);
+        print.add(&self.mine).add(&self.slots).add(&self.lives).add(&self.fill);
         print.instant(self.look_at);
         if let Some(caster) = &self.caster {
             caster.fingerprint(print);

@@ -1,6 +1,7 @@
 //! Clusters of members: zones of equal size, one roster for each, a few seeds in each.
 
 use super::Member;
+use super::desk::Desk;
 use crate::network::NetworkError;
 use crate::sim::{Birth, Setup, Sim};
 use phalanx_core::rng::mix;
@@ -10,7 +11,7 @@ use phalanx_protocol::link::seal::KeyRing;
 use phalanx_protocol::link::sign::Signer;
 use phalanx_protocol::link::{self, Link};
 use phalanx_protocol::member::{Card, Engine, Frozen, Name, Roster};
-use phalanx_protocol::node::Node;
+use phalanx_protocol::node::{Node, casts};
 use phalanx_protocol::zone::hierarchy::Role;
 use phalanx_protocol::zone::{self, Zone};
 use std::ops::Range;
@@ -38,6 +39,8 @@ pub struct Options {
     pub largest: u16,
     /// Nodes that have the name of another one.
     pub namesakes: Vec<(u32, u32)>,
+    /// ST-2: members sit in the tree of their zone, and cast.
+    pub casts: Option<casts::Config>,
     /// Members tell what they see from the start, as checkers need it.
     pub telling: bool,
 }
@@ -54,6 +57,7 @@ impl Default for Options {
             by_reference: false,
             largest: link::LARGEST_DATAGRAM,
             namesakes: Vec::new(),
+            casts: None,
             telling: false,
         }
     }
@@ -123,6 +127,7 @@ pub(super) struct Shared {
     seeds: Vec<Arc<[Addr]>>,
     namesakes: Vec<(u32, u32)>,
     named: bool,
+    casts: Option<casts::Config>,
     telling: AtomicBool,
 }
 
@@ -255,6 +260,7 @@ fn build_with<E: Engine + Send + 'static>(
         seeds: (0..=zones).map(|z| nodes(z).take(options.seeds as usize).map(Addr::Local).collect()).collect(),
         namesakes: options.namesakes.clone(),
         named: options.named,
+        casts: options.casts,
         telling: AtomicBool::new(options.telling),
     });
     let telling = Telling(Arc::clone(&shared));
@@ -269,7 +275,15 @@ fn build_with<E: Engine + Send + 'static>(
         } else {
             Node::new(link, engine, shared.largest)
         };
-        Member { node, shared: Arc::clone(&shared) }
+        let zone = shared.layout.zone_of(birth.node);
+        let (node, desk) = match shared.casts {
+            Some(config) => (
+                node.with_casts(birth.now, config, zone_name(zone).as_str()).expect("the fan-out was checked"),
+                Some(Box::new(Desk::new(birth.node, birth.boot))),
+            ),
+            None => (node, None),
+        };
+        Member { node, shared: Arc::clone(&shared), desk }
     })?;
     debug_assert_eq!(sim.now(), Instant::ZERO);
     Ok((sim, telling))

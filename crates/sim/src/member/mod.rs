@@ -7,12 +7,14 @@
 //! |---|---|
 //! | `build` | clusters of members |
 //! | [`checks`] | what must hold of them |
+//! | [`desk`] | what a member casts, and how it tells who sits where |
 //! | [`sweep`] | drawn faults, many seeds |
 //! | [`recipes`] | the robustness recipes of Rapid and Lifeguard |
 //! | `watch` | what a run is asked about: boot, views, who knows what when |
 
 mod build;
 pub mod checks;
+pub mod desk;
 pub mod recipes;
 pub mod sweep;
 #[cfg(test)]
@@ -24,10 +26,13 @@ pub use watch::{Boot, all_views_full, boot, last_known, zones_known};
 
 use crate::process::{Ctx, Process, StreamEvent};
 use build::Shared;
+use desk::{Cast, Desk, Place};
 use phalanx_core::fetch::fetch;
 use phalanx_core::{Addr, Buf, Code, Instant, Machine, Sink};
 use phalanx_fault::Rule;
+use phalanx_protocol::cast::Id;
 use phalanx_protocol::member::{Engine, Event, Name, Slot, Version, Why};
+use phalanx_protocol::node::casts::Said;
 use phalanx_protocol::node::{Input, Node, Output};
 use std::sync::Arc;
 
@@ -78,6 +83,31 @@ pub enum Note {
         /// What it wrote.
         written: Written,
     },
+    /// ST-4: the member casts to its zone.
+    Cast {
+        /// What.
+        cast: Cast,
+        /// Its number in the life of the member's seat.
+        number: u64,
+    },
+    /// The member cannot cast now.
+    Mute,
+    /// Something was cast to the member.
+    Delivered {
+        /// What; nothing when it cannot be read.
+        cast: Option<Cast>,
+        /// The node that the member takes for its source.
+        from: Option<u32>,
+    },
+    /// All who live have the member's casts up to this number.
+    Settled(u64),
+    /// ST-2: a member sees another one, or itself, in another place of the tree.
+    Sees {
+        /// The node of that one.
+        node: u32,
+        /// Where; nowhere any more when absent.
+        place: Option<Place>,
+    },
 }
 
 /// An attribute that tells one write from another: each of a run has a number of its own, and later ones higher ones.
@@ -123,12 +153,16 @@ pub enum Command {
     Set(String, Option<Vec<u8>>),
     /// HI-1: move to this zone.
     Move(Name),
+    /// ST-4: cast so many bytes to the zone.
+    Cast(u32),
 }
 
 /// A node that runs link and engine.
 pub struct Member<E> {
     node: Node<E>,
     shared: Arc<Shared>,
+    /// Where casts are on.
+    desk: Option<Box<Desk>>,
 }
 
 impl<E: Engine> Member<E> {
@@ -178,6 +212,8 @@ enum Told {
     Left(Slot, Version, Why),
     Name(Slot, Option<Slot>),
     Read(Slot, Written),
+    Delivered(Option<Cast>, Option<u32>),
+    Settled(u64),
 }
 
 impl<'o, E: Engine + Send> Sink<Output<'o>> for Outlet<'_, '_, E> {
@@ -198,6 +234,11 @@ impl<'o, E: Engine + Send> Sink<Output<'o>> for Outlet<'_, '_, E> {
             Output::Event(Event::Attribute { member, key, value }) if self.telling => {
                 self.told.extend(Written::parse(key, value).map(|written| Told::Read(member, written)));
             }
+            Output::Cast(Said::Delivered { from, body, .. }) if self.telling => {
+                let from = from.strip_prefix('n').and_then(|n| n.parse().ok());
+                self.told.push(Told::Delivered(Cast::read(body), from));
+            }
+            Output::Cast(Said::Settled { number, .. }) if self.telling => self.told.push(Told::Settled(number)),
             Output::Event(_) | Output::Rumour(_) | Output::Cast(_) => {}
         }
     }
@@ -230,9 +271,33 @@ impl<E: Engine + Send> Member<E> {
                     self.whereabouts(holder).map(|holder| Note::Name { holder, loser })
                 }
                 Told::Read(member, written) => self.whereabouts(member).map(|node| Note::Read { node, written }),
+                Told::Delivered(cast, from) => Some(Note::Delivered { cast, from }),
+                Told::Settled(number) => Some(Note::Settled(number)),
             };
             note.into_iter().for_each(|note| net.note(note));
         }
+        if telling {
+            self.tell_places(net);
+        }
+    }
+
+    /// Says who sits elsewhere than before.
+    fn tell_places(&mut self, net: &mut Ctx<'_, Self>) {
+        let Self { node, desk: Some(desk), .. } = self else { return };
+        let place =
+            |(seat, slot, life): (Id, Slot, u64)| Some((whereabouts(node.engine(), slot)?, Place { seat, life }));
+        desk.look(node.sitters().filter_map(place), |node, place| net.note(Note::Sees { node, place }));
+    }
+
+    fn cast(&mut self, now: Instant, bytes: u32, net: &mut Ctx<'_, Self>) -> Vec<Told> {
+        let (mut told, telling) = (Vec::new(), self.shared.is_telling());
+        let Some(desk) = &mut self.desk else { return told };
+        let (cast, body) = desk.next(bytes);
+        let number = self.node.broadcast(now, &body, &mut Outlet { told: &mut told, telling, net });
+        if telling {
+            net.note(number.map_or(Note::Mute, |number| Note::Cast { cast, number }));
+        }
+        told
     }
 }
 
@@ -318,6 +383,7 @@ impl<E: Engine + Send> Process for Member<E> {
                 written.into_iter().for_each(|w| net.note(Note::Wrote(w)));
             }
             Command::Rename(name) => _ = self.node.rename(now, &name),
+            Command::Cast(bytes) => told = self.cast(now, bytes, net),
         }
         self.act(now, told, net);
     }

@@ -4,6 +4,8 @@ use super::problem::{Problem, unknown};
 use crate::member::Options;
 use phalanx_core::{Duration, Group};
 use phalanx_protocol::baselines::{AllToAllConfig, GossipConfig};
+use phalanx_protocol::cast::seats::RepairError;
+use phalanx_protocol::node::casts;
 use phalanx_protocol::zone::Config;
 use serde::Deserialize;
 
@@ -22,11 +24,13 @@ pub enum Engine {
     Gossip,
     /// The tasks of a job, which share a view (RV).
     View,
+    /// Whole nodes with zone membership that cast over the tree of their zone (ST).
+    Cast,
 }
 
 impl Engine {
     /// All of them.
-    pub const ALL: [Self; 5] = [Self::Link, Self::Zone, Self::AllToAll, Self::Gossip, Self::View];
+    pub const ALL: [Self; 6] = [Self::Link, Self::Zone, Self::AllToAll, Self::Gossip, Self::View, Self::Cast];
 
     /// As scenarios write it.
     #[must_use]
@@ -37,6 +41,7 @@ impl Engine {
             Self::AllToAll => "all-to-all",
             Self::Gossip => "gossip",
             Self::View => "view",
+            Self::Cast => "cast",
         }
     }
 }
@@ -77,6 +82,7 @@ impl Members {
     #[must_use]
     pub const fn engine(&self) -> Engine {
         match self.membership {
+            Membership::Zone if self.options.casts.is_some() => Engine::Cast,
             Membership::Zone => Engine::Zone,
             Membership::AllToAll(_) => Engine::AllToAll,
             Membership::Gossip(_) => Engine::Gossip,
@@ -85,7 +91,11 @@ impl Members {
 
     /// The roles that a fault can fall on.
     pub(super) fn roles(&self) -> &'static [&'static str] {
-        if self.options.supervisors > 0 { &["seed", "delegate", "supervisor"] } else { &["seed"] }
+        match self.engine() {
+            Engine::Cast => &["seed", "root", "inner"],
+            _ if self.options.supervisors > 0 => &["seed", "delegate", "supervisor"],
+            _ => &["seed"],
+        }
     }
 }
 
@@ -96,6 +106,28 @@ pub(super) struct MembersText {
     pub(super) multicast: Option<bool>,
     pub(super) zones: Option<ZonesText>,
     pub(super) attributes: Option<AttributesText>,
+    pub(super) casts: Option<CastsText>,
+}
+
+/// `[casts]`.
+#[derive(Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub(super) struct CastsText {
+    fan_out: Option<u32>,
+    repair: Option<String>,
+}
+
+impl CastsText {
+    fn config(self) -> Result<casts::Config, Problem> {
+        let usual = casts::Config::default();
+        let fan_out = self.fan_out.unwrap_or(usual.fan_out);
+        if fan_out < 2 {
+            return Err(Problem::new("fan_out", format!("{fan_out} children make no tree: at least 2")));
+        }
+        let repair = self.repair.map(|text| text.parse()).transpose();
+        let repair = repair.map_err(|e: RepairError| Problem::new("repair", e.to_string()))?;
+        Ok(casts::Config { fan_out, repair: repair.unwrap_or(usual.repair), ..usual })
+    }
 }
 
 /// `[zones]`.
@@ -136,12 +168,16 @@ impl MembersText {
             (self.multicast.is_some(), "multicast"),
             (self.zones.is_some(), "zones"),
             (self.attributes.is_some(), "attributes"),
+            (self.casts.is_some(), "casts"),
         ];
         fields.into_iter().find(|f| f.0).map(|f| f.1)
     }
 
     pub(super) fn members(self, engine: Engine, nodes: u32, by_reference: bool) -> Result<Members, Problem> {
-        let baseline = engine != Engine::Zone;
+        let baseline = !matches!(engine, Engine::Zone | Engine::Cast);
+        if self.casts.is_some() && engine != Engine::Cast {
+            return Err(Problem::new("casts", format!("does not apply to engine `{}`", engine.name())));
+        }
         let profile = self.profile.as_deref().unwrap_or("lan");
         let known: &[&str] = if baseline { &PROFILES } else { &ZONE_PROFILES };
         if !known.contains(&profile) {
@@ -157,7 +193,7 @@ impl MembersText {
             Engine::AllToAll => Membership::AllToAll(AllToAllConfig::lan(group)),
             Engine::Gossip if paper => Membership::Gossip(GossipConfig::paper()),
             Engine::Gossip => Membership::Gossip(GossipConfig::lan()),
-            Engine::Zone | Engine::Link | Engine::View => Membership::Zone,
+            Engine::Zone | Engine::Cast | Engine::Link | Engine::View => Membership::Zone,
         };
         let config = match profile {
             "paper" => Config::paper(),
@@ -167,12 +203,14 @@ impl MembersText {
         };
         let usual = Options::default();
         let zones = self.zones.unwrap_or_default();
+        let casts = self.casts.unwrap_or_default().config().map_err(|p| p.inside("casts"))?;
         let options = Options {
             zone: zones.size.unwrap_or(usual.zone),
             seeds: zones.seeds.unwrap_or(usual.seeds),
             supervisors: zones.supervisors.unwrap_or(0),
             profile: config,
             by_reference,
+            casts: (engine == Engine::Cast).then_some(casts),
             telling: true,
             ..usual
         };

@@ -11,6 +11,7 @@ use crate::disk::DiskFault;
 use crate::network::Weather;
 use phalanx_core::Duration;
 use phalanx_fault::Rule;
+use phalanx_wire::cast::BODY_MAX;
 use serde::Deserialize;
 
 /// One line of the timeline.
@@ -47,6 +48,7 @@ pub(crate) enum What {
     Leave { code: u8 },
     Join { spare: bool },
     Doubt { against: Vec<u32> },
+    Cast { bytes: u32 },
     Weather(Weather),
     Inject { point: Point, rule: Box<Rule>, peers: Vec<u32> },
 }
@@ -76,7 +78,7 @@ pub(crate) enum Point {
 }
 
 /// All kinds, as scenarios write them.
-pub(crate) const KINDS: [&str; 16] = [
+pub(crate) const KINDS: [&str; 17] = [
     "crash",
     "crash-host",
     "restart",
@@ -91,6 +93,7 @@ pub(crate) const KINDS: [&str; 16] = [
     "leave",
     "join",
     "doubt",
+    "cast",
     "weather",
     "inject",
 ];
@@ -113,6 +116,7 @@ impl What {
             Self::Leave { .. } => "leave",
             Self::Join { .. } => "join",
             Self::Doubt { .. } => "doubt",
+            Self::Cast { .. } => "cast",
             Self::Weather(_) => "weather",
             Self::Inject { .. } => "inject",
         }
@@ -139,6 +143,7 @@ impl What {
                 | Self::Leave { .. }
                 | Self::Join { .. }
                 | Self::Doubt { .. }
+                | Self::Cast { .. }
         )
     }
 }
@@ -177,6 +182,7 @@ pub(crate) struct EntryText {
     rule: Option<Rule>,
     code: Option<u8>,
     spare: Option<bool>,
+    bytes: Option<u32>,
 }
 
 /// What an entry must fit.
@@ -274,6 +280,15 @@ impl EntryText {
                 let needs = "kind `doubt` needs the hosts that are said to have failed";
                 What::Doubt { against: self.take_against(frame)?.ok_or_else(|| Problem::new("against", needs))? }
             }
+            "cast" if frame.engine != Engine::Cast => {
+                return Err(Problem::new("kind", "`cast` needs engine `cast`"));
+            }
+            "cast" => match self.bytes.take().unwrap_or(0) {
+                bytes if bytes as usize > BODY_MAX => {
+                    return Err(Problem::new("bytes", format!("{bytes} are too many: at most {BODY_MAX}")));
+                }
+                bytes => What::Cast { bytes },
+            },
             "weather" => What::Weather(Weather {
                 loss: chance("loss", self.loss.take())?.unwrap_or(0.0),
                 duplication: chance("duplication", self.duplication.take())?.unwrap_or(0.0),
@@ -379,6 +394,7 @@ impl EntryText {
             (self.rule.is_some(), "rule"),
             (self.code.is_some(), "code"),
             (self.spare.is_some(), "spare"),
+            (self.bytes.is_some(), "bytes"),
         ];
         fields.into_iter().find(|f| f.0).map(|f| f.1)
     }
@@ -405,6 +421,7 @@ mod tests {
     fn entry(text: &str) -> Result<Entry, String> {
         let engine = match text {
             _ if text.contains("'leave'") => Engine::Zone,
+            _ if text.contains("'cast'") => Engine::Cast,
             _ if text.contains("'join'") || text.contains("'doubt'") => Engine::View,
             _ => Engine::Link,
         };

@@ -8,6 +8,7 @@ use super::job::JobTold;
 use super::load::Leaders;
 use super::told::MembersTold;
 use crate::check::{Checker, Verdict};
+use crate::member::checks::SharedTally;
 use crate::station::{Layer, Note, OrderNote, Station};
 use crate::stats::{Drop, Stats};
 use phalanx_core::Instant;
@@ -75,6 +76,7 @@ impl Facts {
         let told = match engine {
             Engine::Link => WhatWasTold::default(),
             Engine::Zone | Engine::AllToAll | Engine::Gossip => WhatWasTold::Members(MembersTold::default()),
+            Engine::Cast => WhatWasTold::Members(MembersTold::default().with_casts(SharedTally::default())),
             Engine::View => WhatWasTold::Job(JobTold::default()),
         };
         Self { told, ..Self::default() }
@@ -266,8 +268,12 @@ mod tests {
 
     #[test]
     fn every_measure_has_a_name_of_its_own() {
-        for (engine, of_its_own) in [(Engine::Link, "delivered"), (Engine::Zone, "boot_ms"), (Engine::Gossip, "leaves")]
-        {
+        for (engine, of_its_own) in [
+            (Engine::Link, "delivered"),
+            (Engine::Zone, "boot_ms"),
+            (Engine::Gossip, "leaves"),
+            (Engine::Cast, "casts.excused"),
+        ] {
             let mut names = names(engine);
             let all = names.len();
             names.sort();

@@ -15,11 +15,12 @@
 //! | `measure`, `told`, `expect` | what a run counts, what its members told, and bounds on both |
 //! | `load` | workloads: their names, and the roles that nodes play in them |
 //! | `run`, `subject` | carries a scenario out, on links or on members |
-//! | `draw`, `draw_members`, `draw_jobs`, `swarm` | many scenarios, drawn from seeds and run on all cores |
+//! | `draw`, `draw_members`, `draw_jobs`, `draw_casts`, `swarm` | many scenarios, drawn from seeds and run on all cores |
 //!
 //! [`Workload`]: crate::station::Workload
 
 mod draw;
+mod draw_casts;
 mod draw_jobs;
 mod draw_members;
 mod engine;

@@ -289,6 +289,11 @@ impl<'a, P: Subject> Runner<'a, P> {
                 nodes.iter().for_each(doubt);
                 (Vec::new(), None)
             }
+            &What::Cast { bytes } => {
+                let cast = |&n: &u32| P::cast(bytes).into_iter().for_each(|command| self.sim.command(n, command));
+                nodes.iter().for_each(cast);
+                (Vec::new(), None)
+            }
             &What::Leave { code } => {
                 let leave = |&n: &u32| P::leave(code).into_iter().for_each(|command| self.sim.command(n, command));
                 nodes.iter().for_each(leave);
@@ -339,7 +344,9 @@ fn befalls(what: &What, state: State) -> bool {
     match what {
         What::Crash => matches!(state, State::Up | State::Paused),
         What::CrashHost => matches!(state, State::Up | State::Paused | State::ProcessDown),
-        What::Pause | What::Leave { .. } | What::Join { .. } | What::Doubt { .. } => state == State::Up,
+        What::Pause | What::Leave { .. } | What::Join { .. } | What::Doubt { .. } | What::Cast { .. } => {
+            state == State::Up
+        }
         What::Resume => state == State::Paused,
         _ => true,
     }

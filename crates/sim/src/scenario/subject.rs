@@ -15,6 +15,7 @@ use crate::sim::Sim;
 use crate::station::{self, BuildError, Station};
 use phalanx_core::{Duration, Instant, Rng};
 use phalanx_fault::Rule;
+use phalanx_protocol::cast::Id;
 use phalanx_protocol::link::Link;
 use phalanx_protocol::member as protocol;
 use phalanx_protocol::zone::{MONITOR, Zone};
@@ -33,6 +34,10 @@ pub(super) trait Subject: Process {
         None
     }
     fn doubt(_hosts: &[u32]) -> Option<Self::Command> {
+        None
+    }
+    /// `None` where nobody casts.
+    fn cast(_bytes: u32) -> Option<Self::Command> {
         None
     }
 }
@@ -79,6 +84,10 @@ impl<E: protocol::Engine + Send> Subject for Member<E> {
     fn write(written: Written) -> Option<member::Command> {
         Some(written.command())
     }
+
+    fn cast(bytes: u32) -> Option<member::Command> {
+        Some(member::Command::Cast(bytes))
+    }
 }
 
 impl Scenario {
@@ -98,6 +107,25 @@ impl Scenario {
         };
         let (options, nodes) = (&members.options, setup.nodes);
         Ok(match members.membership {
+            Membership::Zone if options.casts.is_some() => {
+                let (mut sim, _) = member::build(setup, options)?;
+                let tally = checks::register(&mut sim, nodes, options);
+                let casts = checks::Casts::default();
+                let count = casts.tally();
+                sim.check(casts);
+                let rest = |sim: &mut Sim<Member<Zone>>, nodes, loss| {
+                    if all_cast(sim, nodes, self.phases.liveness) {
+                        member::sweep::rest(sim, nodes, loss);
+                    }
+                };
+                self.outcome(|| {
+                    let (report, mut facts) = self.run_members(members, sim, tally, |_, _| None, rest);
+                    if let WhatWasTold::Members(told) = facts.told {
+                        facts.told = WhatWasTold::Members(told.with_casts(count));
+                    }
+                    (report, facts)
+                })
+            }
             Membership::Zone => {
                 let (mut sim, _) = member::build(setup, options)?;
                 let tally = checks::register(&mut sim, nodes, options);
@@ -180,6 +208,13 @@ impl Scenario {
     }
 }
 
+/// ST-4: when all is well everybody casts once more, and everybody has it; whether that came true.
+fn all_cast(sim: &mut Sim<Member<Zone>>, nodes: u32, bound: Duration) -> bool {
+    (0..nodes).for_each(|n| sim.command(n, member::Command::Cast(0)));
+    sim.run_for(LOOK);
+    sim.settle(bound).is_green()
+}
+
 /// Whether a member plays a role.
 fn plays<E: protocol::Engine + Send>(member: &Member<E>, role: &str, node: u32, seeds: u32) -> bool {
     let layout = member.layout();
@@ -187,6 +222,9 @@ fn plays<E: protocol::Engine + Send>(member: &Member<E>, role: &str, node: u32, 
     match role {
         "seed" => node - zone.start < seeds,
         "supervisor" => layout.is_supervisor(node),
+        "root" => member.node().caster().is_some_and(|c| c.me() == Id(0)),
+        // It has somebody below it in the tree.
+        "inner" => member.node().caster().is_some_and(|c| c.tree().children(c.me()).next().is_some()),
         // HI-4: delegates declare themselves as their zone's monitors.
         "delegate" => {
             let engine = member.engine();

@@ -4,6 +4,7 @@
 //! core was faster: runs behind the first red one do not count, those before it are finished first.
 
 use super::draw::draw;
+use super::draw_casts::draw_casts;
 use super::draw_jobs::draw_jobs;
 use super::draw_members::draw_members;
 use super::engine::Engine;
@@ -71,7 +72,7 @@ pub struct Summary {
     pub workloads: BTreeMap<&'static str, u64>,
     /// Faults of timelines and of injectors, by name of their measure.
     pub faults: BTreeMap<String, u64>,
-    /// What jobs told: views, waves, tasks, excuses.
+    /// What jobs and casts told: views, waves, tasks, casts, excuses.
     pub told: BTreeMap<String, u64>,
     /// Messages delivered.
     pub delivered: u64,
@@ -152,6 +153,7 @@ pub fn drawn(seed: u64, engine: Engine, workload: Option<&str>) -> String {
         Engine::Link => draw(seed, workload),
         Engine::Zone | Engine::AllToAll | Engine::Gossip => draw_members(seed, engine),
         Engine::View => draw_jobs(seed),
+        Engine::Cast => draw_casts(seed),
     }
 }
 
@@ -163,7 +165,7 @@ impl Summary {
         self.trace = fold(self.trace, run.trace);
         for (name, value) in outcome.measures.iter().filter(|m| m.1 > 0) {
             let counts = name.starts_with("faults.") || name.starts_with("injected.");
-            let told = ["tasks.", "views.", "waves.", "excuses."].iter().any(|p| name.starts_with(p));
+            let told = ["tasks.", "views.", "waves.", "excuses.", "casts."].iter().any(|p| name.starts_with(p));
             if told {
                 *self.told.entry(name.to_owned()).or_default() += value;
             } else if counts {

@@ -1,6 +1,6 @@
 //! The fields of a scenario, and the scenario they make.
 
-use super::engine::{AttributesText, Engine, Members, MembersText, ZonesText};
+use super::engine::{AttributesText, CastsText, Engine, Members, MembersText, ZonesText};
 use super::entry::{Entry, EntryText, Frame};
 use super::expect::{Bound, ExpectText, bounds};
 use super::job::{JobText, ROLES};
@@ -74,6 +74,7 @@ struct Text {
     multicast: Option<bool>,
     zones: Option<ZonesText>,
     attributes: Option<AttributesText>,
+    casts: Option<CastsText>,
     job: Option<JobText>,
     seed: Option<u64>,
     threads: Option<usize>,
@@ -221,8 +222,8 @@ impl Text {
             ..usual
         };
         check_network(&setup)?;
-        let Self { engine, profile, multicast, zones, attributes, .. } = self;
-        let only_members = MembersText { profile, multicast, zones, attributes };
+        let Self { engine, profile, multicast, zones, attributes, casts, .. } = self;
+        let only_members = MembersText { profile, multicast, zones, attributes, casts };
         let runs = match engine {
             _ if engine != Engine::View && self.job.is_some() => {
                 let text = format!("does not apply to engine `{}`: it needs engine = \"view\"", engine.name());
@@ -270,7 +271,7 @@ impl PhasesText {
         let usual = match engine {
             Engine::Link => LIVENESS,
             Engine::View => JOB_LIVENESS,
-            Engine::Zone | Engine::AllToAll | Engine::Gossip => MEMBERS_LIVENESS,
+            Engine::Zone | Engine::AllToAll | Engine::Gossip | Engine::Cast => MEMBERS_LIVENESS,
         };
         Ok(Phases { safety, work, liveness: liveness.map_or(usual, |s| s.0), restart: restart.unwrap_or(true) })
     }

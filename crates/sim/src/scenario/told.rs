@@ -5,7 +5,7 @@
 
 use crate::check::{Checker, Verdict};
 use crate::fault::{Fault, NodeFault};
-use crate::member::checks::Tally;
+use crate::member::checks::{CastTally, SharedTally, Tally};
 use crate::member::{Layout, Member, Note};
 use phalanx_core::{Duration, Instant};
 use phalanx_protocol::member::{Engine, Why};
@@ -42,6 +42,8 @@ pub(crate) struct MembersTold {
     full: u32,
     /// Where evictions are counted.
     tally: Arc<Tally>,
+    /// Where casts are, when there are any.
+    casts: Option<SharedTally>,
 }
 
 /// Deaths, or returns.
@@ -108,6 +110,11 @@ impl MembersTold {
         Self { sees: vec![0; nodes as usize], tally, ..Self::default() }
     }
 
+    /// The same, of a run with casts.
+    pub(crate) fn with_casts(self, tally: SharedTally) -> Self {
+        Self { casts: Some(tally), ..self }
+    }
+
     pub(crate) fn put(&self, put: &mut impl FnMut(&str, u64)) {
         let when = |time: Option<Duration>| time.map_or(NEVER, ms);
         let (everywhere, at_healthy) = self.tally.false_positives();
@@ -129,6 +136,13 @@ impl MembersTold {
         put("false_positives.at_healthy", at_healthy);
         put("attributes.written", self.writes);
         put("attributes.read", self.reads);
+        let Some(casts) = &self.casts else { return };
+        let CastTally { sent, refused, delivered, moved, excused } = casts.get();
+        put("casts.sent", sent);
+        put("casts.refused", refused);
+        put("casts.delivered", delivered);
+        put("casts.moved", moved);
+        put("casts.excused", excused);
     }
 
     fn others(&self, layout: &Layout, node: u32) -> BTreeSet<u32> {
@@ -224,9 +238,10 @@ impl<E: Engine + Send> Checker<Member<E>> for MembersListener {
                 told.see(layout, by, |n| n.saturating_sub(1));
                 told.deaths.heard(node, by, at);
             }
-            Note::Joined { .. } | Note::Left { .. } | Note::Moved | Note::Name { .. } => {}
             Note::Wrote(_) => told.writes += 1,
             Note::Read { .. } => told.reads += 1,
+            // Casts are counted by who checks them.
+            _ => {}
         }
     }
 }

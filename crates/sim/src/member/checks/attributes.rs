@@ -87,7 +87,7 @@ impl<E: Engine + Send> Checker<Member<E>> for Attributes {
                 Ok(())
             }
             Note::Read { node: source, written } => self.on_read(node, source, written),
-            Note::Leaving | Note::Moved | Note::Joined { .. } | Note::Name { .. } => Ok(()),
+            _ => Ok(()),
         };
         if let Err(text) = said {
             verdict.violation(node, text);

@@ -73,7 +73,6 @@ impl<E: Engine + Send> Checker<Member<E>> for Events {
                     _ => Ok(()),
                 }
             }
-            Note::Leaving | Note::Name { .. } | Note::Wrote(_) | Note::Read { .. } => Ok(()),
             // Should it come back, it meets there whom it left, as they were.
             Note::Moved => {
                 let seen = self.seen_by(observer).find(|(_, said)| said.0).map(|((_, node), _)| node);
@@ -82,6 +81,7 @@ impl<E: Engine + Send> Checker<Member<E>> for Events {
             }
             Note::Joined { node, version } => self.on_joined(observer, node, version),
             Note::Left { node, version, .. } => self.on_left(observer, node, version),
+            _ => Ok(()),
         };
         if let Err(text) = said {
             verdict.violation(observer, text);

@@ -9,6 +9,7 @@
 //! | [`Hierarchy`] | the same for each of several zones, and each census counts everybody once |
 //! | [`Bounds`] | tables keep within their bounds; H ∩ View = ∅ |
 //! | [`Attributes`] | what is read of a source comes in the order of its writes; after healing all have its last ones |
+//! | [`Casts`] | casts come once, in order, to all who are there; after healing all have a place in the tree, and casts have settled |
 //! | [`Census`] | after healing each supervisor knows of all zones and how many live in each |
 //!
 //! Most checkers see one zone; [`register`] puts them in place for zones, [`register_baseline`] those that mean something for other
@@ -17,6 +18,7 @@
 mod accuracy;
 mod attributes;
 mod bounds;
+mod casts;
 mod census;
 mod events;
 mod overlay;
@@ -26,6 +28,7 @@ mod zones;
 pub use accuracy::{Accuracy, Tally};
 pub use attributes::{Attributes, Order};
 pub use bounds::Bounds;
+pub use casts::{CastTally, Casts, SharedTally};
 pub use census::Census;
 pub use events::Events;
 pub use overlay::Overlay;
