@@ -234,7 +234,7 @@ mod tests {
         state = model.next_state(&state, Action::Deliver(0, 1, false)).expect("it can");
         assert_eq!(state.broken, None, "the node knows that it had it");
         state.act(1, |_, out| {
-            phalanx_core::Sink::push(out, Output::Deliver { source: Id(0), life: 0, whole: true, body: &[1] })
+            phalanx_core::Sink::push(out, Output::Deliver { source: Id(0), life: 0, whole: true, body: &[1] });
         });
         assert!(state.broken.is_some());
     }

@@ -19,7 +19,8 @@ pub fn cast_heard(mut bytes: &[u8]) {
     let Some(setting) = next() else { return };
     let tree = Tree::new(2 + u32::from(setting) % 3, NODES).expect("a good tree");
     let me = Id(u32::from(setting) % NODES);
-    let config = Config { rule: Rule::ALL[usize::from(setting) / 64], ..Config::default() };
+    let (rule, receipts) = (Rule::ALL[usize::from(setting) / 64], setting & 32 != 0);
+    let config = Config { rule, receipts, ..Config::default() };
     let mut node = Caster::new(config, tree, TREE, me);
     let mut now = Instant(1_000_000_000);
     let mut out = Each(|output: Output<'_>| match output {
@@ -30,10 +31,11 @@ pub fn cast_heard(mut bytes: &[u8]) {
         Output::Reach { to, bytes } => assert!(tree.contains(to) && Message::parse(bytes).is_ok()),
         Output::Deliver { source, .. } => assert!(tree.contains(source)),
         Output::Unreached { to } => assert!(tree.contains(to)),
+        Output::Settled { number, .. } => assert!(receipts && number > 0),
     });
     while let Some(step) = next() {
-        match step % 8 {
-            kind @ 1..=3 => {
+        match step % 12 {
+            kind @ 1..=5 => {
                 let length = next().unwrap_or(0).min(96);
                 let mut message = vec![VERSION, kind];
                 message.extend(TREE.to_le_bytes());
@@ -45,9 +47,14 @@ pub fn cast_heard(mut bytes: &[u8]) {
                 }
                 node.handle(now, Input::Heard { bytes: &message }, &mut out);
             }
-            4 => node.handle(now, Input::Failed { ids: &[Id(u32::from(step) / 8 % NODES)] }, &mut out),
-            5 => node.handle(now, Input::Back { ids: &[Id(u32::from(step) / 8 % NODES)] }, &mut out),
-            6 => node.broadcast(now, &[step], &mut out).expect("it is short"),
+            6 => node.handle(now, Input::Failed { ids: &[Id(u32::from(step) / 12 % NODES)] }, &mut out),
+            7 => node.handle(now, Input::Back { ids: &[Id(u32::from(step) / 12 % NODES)] }, &mut out),
+            8 => node.handle(now, Input::Cut { id: Id(u32::from(step) / 12 % NODES) }, &mut out),
+            9 => _ = node.broadcast(now, &[step], &mut out).expect("it is short"),
+            10 => {
+                let to = Id(u32::from(step) / 12 % NODES);
+                let _ = node.multicast(now, &[to], &[step], &mut out).expect("it is short");
+            }
             _ if node.deadline() != Instant::NEVER => {
                 now = now.max(node.deadline());
                 node.expire(now, &mut out);
