@@ -227,6 +227,7 @@ fn print(event: &Event, output: Output) {
             format!("view {}: {} alive, {rank}{}{}", view.view, view.tasks.len(), lists[0], lists[1])
         }
         Event::Message { from, body, .. } => format!("task {from} says {}", String::from_utf8_lossy(body)),
+        Event::Cast(piece) => format!("{} casts {}", piece.heading.from, String::from_utf8_lossy(&piece.data)),
         Event::Stalled => "stalled: most of the job cannot be reached".to_owned(),
         Event::Excluded { view } => format!("excluded: the others have view {view}; asking to be in again"),
         Event::Aborted => "aborted: most of the job cannot be reached".to_owned(),
