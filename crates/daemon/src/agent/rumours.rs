@@ -11,7 +11,6 @@ use phalanx_api::{State, What};
 use phalanx_core::{Addr, Boot, Code, Duration, Instant};
 use phalanx_protocol::member::Engine;
 use phalanx_protocol::rumour::{Id, PATIENCE_MAX, Words};
-use phalanx_wire::rumour::{BODY_MAX, NAME_MAX};
 use std::collections::BTreeMap;
 use tokio::sync::{mpsc, oneshot};
 
@@ -102,13 +101,6 @@ impl Agent {
             return Err(RumourError::Reserved(tale.name.clone()));
         }
         self.waiting.take(self.driver.now())?;
-        if tale.name.len() > NAME_MAX || tale.payload.len() > BODY_MAX {
-            return Err(RumourError::Length);
-        }
-        // Who has no seat yet has neighbours, who pass it on.
-        if self.leaving.is_none() && self.cast_event(&tale.name, tale.payload.as_bytes()) {
-            return Ok(());
-        }
         self.say(&tale.name, tale.payload.as_bytes())
     }
 
