@@ -483,6 +483,11 @@ impl Caster {
     /// A broadcast is here: sends it on, and delivers it, unless it was here before.
     fn take(&mut self, now: Instant, cast: &Cast, out: &mut impl Out) {
         let Cast { source: id, life, number, stable, ref body } = *cast;
+        // Casts are counted from 1, and nobody knows of later ones than its own.
+        if number == 0 || stable > number {
+            self.counters.malformed += 1;
+            return;
+        }
         self.end_life((id, life), out);
         let Some(source) = self.source((id, life)) else {
             self.counters.strays += 1;

@@ -483,3 +483,18 @@ fn st_6_who_moves_into_a_hole_misses_nothing_and_all_settles() {
         net.assert_all_have(&wanted, &format!("seed {seed}"));
     }
 }
+
+/// An insider that lies of its numbers is not heard, and breaks nothing.
+#[test]
+fn numbers_that_cannot_be_are_dropped_and_counted() {
+    let tree = Tree::new(2, 7).unwrap();
+    let mut node = Caster::new(Config::cluster(), tree, NAME, Id(1));
+    let (now, mut silent) = (Instant(1), Each(|_: Output<'_>| {}));
+    node.handle(now, Input::Seated { id: Id(4), life: 3, before: true }, &mut silent);
+    for (number, stable) in [(0, 0), (5, 6), (5, u64::MAX)] {
+        let (mut bytes, kind) = (Vec::new(), Kind::Broadcast);
+        Message { tree: NAME, source: Id(4), life: 3, number, stable, kind, body: b"" }.encode(&mut bytes);
+        node.handle(now, Input::Heard { bytes: &bytes }, &mut Each(|o: Output<'_>| panic!("{o:?}")));
+    }
+    assert_eq!(node.counters().malformed, 3);
+}
