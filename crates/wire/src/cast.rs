@@ -1,15 +1,15 @@
 //! Casts: what nodes of a sibling tree say to each other (001 §3.1, ST-3).
 //!
 //! ```text
-//! 0 1 version   1 1 kind   2 8 tree   10 source   life   number   stable   … by kind   body
+//! 0 1 version   1 1 kind   2 8 tree   10 source   who   number   stable   … by kind   body
 //! ```
 //! Numbers from `source` on are written in as few bytes as they need. `number` counts the messages of a source, the paper has none: paths
-//! overlap, and who gets a message twice must know. `life` tells those apart who had the same place in the tree one after the other. Up to
-//! `stable` everybody has the source's casts, and need not remember them. A multicast has its destinations and where it has been:
+//! overlap, and who gets a message twice must know. `source` is a place in the tree, `who` is who cast it: nodes may take other places.
+//! Up to `stable` everybody has the source's casts, and need not remember them. A multicast has its destinations and where it has been:
 //!
 //! | field | the paper's |
 //! |---|---|
-//! | `to`, `index` | *DestList*, *#Dest* as its length, *DestInd*; each with the how manieth message it is to that one |
+//! | `to`, `index` | *DestList*, *#Dest* as its length, *DestInd*; each with who is meant, and the how manieth message to that one it is |
 //! | `path`, `seen` | *TranList*: the way back, and where it has been besides |
 //! | `dead` | ⚠ none, though its third routing needs them |
 //! | `whole` | ⚠ none: whether the body is a broadcast in an envelope, which its destinations send on |
@@ -30,7 +30,7 @@ pub const LIST_MAX: usize = 1 << 16;
 const HELLO: u8 = 1;
 const MULTICAST: u8 = 2;
 const BROADCAST: u8 = 3;
-const PROGRESS: u8 = 4;
+const STATUS: u8 = 4;
 const RECEIPT: u8 = 5;
 
 /// The logical number of a node in its tree.
@@ -48,10 +48,10 @@ impl std::fmt::Display for Id {
 pub struct Message<'a> {
     /// Which tree it is for: another one has other numbers.
     pub tree: u64,
-    /// Who cast it.
+    /// Where it was cast.
     pub source: Id,
-    /// Which life of it.
-    pub life: u64,
+    /// Who cast it: nobody else ever has this number, wherever it sits.
+    pub who: u64,
     /// The how manieth of its casts it is.
     pub number: u64,
     /// Everybody has its casts up to this one.
@@ -71,17 +71,71 @@ pub enum Kind {
     Broadcast,
     /// To one destination after another.
     Multicast(Multicast),
-    /// Up the tree: the branch of this one has all casts of the source up to `number`.
-    Progress(Id),
+    /// How far somebody has come with the casts of the source; up to `number` all of its branch of the tree have them.
+    Status(Status),
     /// Back to the source: this one has the `number`-th message that was sent to it alone.
-    Receipt(Id),
+    Receipt {
+        /// Who says so.
+        by: u64,
+    },
+}
+
+/// How far a node has come with the casts of a source.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct Status {
+    /// Where it sits.
+    pub from: Id,
+    /// Who it is.
+    pub by: u64,
+    /// It has all casts up to this one.
+    pub own: u64,
+    /// It can give all that it has from this one on.
+    pub first: u64,
+    /// How many are in its branch, itself included …
+    pub count: u64,
+    /// … and the sum of their numbers: who counts another branch with the same sum counts the same nodes.
+    pub sum: u64,
+    /// What it wants.
+    pub says: Says,
+}
+
+/// What a status is for.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Says {
+    /// It is news.
+    Tell,
+    /// The other one is to say how far it has come.
+    Ask,
+    /// It was asked for; what is lacking may be sent.
+    Answer,
+}
+
+/// A destination of a multicast.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct To {
+    /// Where.
+    pub seat: Id,
+    /// Who, if that matters; 0 in a broadcast, which is for whoever sits there.
+    pub who: u64,
+    /// The how manieth message of the source to that one; 0 in a broadcast, and when the body is a message to this node's machine.
+    pub letter: u64,
+    /// Messages up to this one have come, or never will.
+    pub after: u64,
+}
+
+impl To {
+    /// Whoever sits there.
+    #[must_use]
+    pub fn seat(seat: Id) -> Self {
+        Self { seat, who: 0, letter: 0, after: 0 }
+    }
 }
 
 /// The header of a multicast.
 #[derive(Clone, PartialEq, Eq, Hash, Default, Debug)]
 pub struct Multicast {
-    /// Destinations, in the order of their visits, and the how manieth message of its source to that one it is; 0 for a broadcast.
-    pub to: Vec<(Id, u64)>,
+    /// Destinations, in the order of their visits.
+    pub to: Vec<To>,
     /// The one that it is on its way to.
     pub index: u32,
     /// A broadcast in an envelope.
@@ -106,16 +160,16 @@ impl<'a> Message<'a> {
         }
         let kind = reader.byte()?;
         let tree = u64::from_le_bytes(reader.bytes(8)?.try_into().map_err(|_| Malformed::Truncated)?);
-        let (source, life, number, stable) = (reader.id()?, reader.number()?, reader.number()?, reader.number()?);
+        let (source, who, number, stable) = (reader.id()?, reader.number()?, reader.number()?, reader.number()?);
         let kind = match kind {
             HELLO => Kind::Hello,
             BROADCAST => Kind::Broadcast,
             MULTICAST => Kind::Multicast(Multicast::read(&mut reader)?),
-            PROGRESS => Kind::Progress(reader.id()?),
-            RECEIPT => Kind::Receipt(reader.id()?),
+            STATUS => Kind::Status(Status::read(&mut reader)?),
+            RECEIPT => Kind::Receipt { by: reader.number()? },
             _ => return Err(Malformed::Unknown),
         };
-        Ok(Self { tree, source, life, number, stable, kind, body: reader.lengthy(BODY_MAX)? })
+        Ok(Self { tree, source, who, number, stable, kind, body: reader.lengthy(BODY_MAX)? })
     }
 
     /// Appends the message.
@@ -124,17 +178,18 @@ impl<'a> Message<'a> {
             Kind::Hello => HELLO,
             Kind::Broadcast => BROADCAST,
             Kind::Multicast(_) => MULTICAST,
-            Kind::Progress(_) => PROGRESS,
-            Kind::Receipt(_) => RECEIPT,
+            Kind::Status(_) => STATUS,
+            Kind::Receipt { .. } => RECEIPT,
         };
         out.extend([VERSION, kind]);
         out.extend(self.tree.to_le_bytes());
         put_number(self.source.0.into(), out);
-        [self.life, self.number, self.stable].into_iter().for_each(|n| put_number(n, out));
+        [self.who, self.number, self.stable].into_iter().for_each(|n| put_number(n, out));
         match &self.kind {
             Kind::Hello | Kind::Broadcast => {}
             Kind::Multicast(multicast) => multicast.encode(out),
-            Kind::Progress(from) | Kind::Receipt(from) => put_number(from.0.into(), out),
+            Kind::Status(status) => status.encode(out),
+            Kind::Receipt { by } => put_number(*by, out),
         }
         put_bytes(self.body, out);
         out.extend(tomorrow::FIELD);
@@ -143,31 +198,63 @@ impl<'a> Message<'a> {
 
 impl Multicast {
     fn read(reader: &mut Reader<'_>) -> Result<Self, Malformed> {
-        let (to, numbers, index) = (reader.ids()?, reader.list(Reader::number)?, reader.u32()?);
+        let (seats, index) = (reader.ids()?, reader.u32()?);
+        let mut to: Vec<To> = seats.into_iter().map(To::seat).collect();
         let whole = match reader.byte()? {
             0 => false,
             1 => true,
             _ => return Err(Malformed::Unknown),
         };
+        if !whole {
+            for to in &mut to {
+                (to.who, to.letter, to.after) = (reader.number()?, reader.number()?, reader.number()?);
+            }
+        }
         let (path, seen, dead) = (reader.ids()?, reader.ids()?, reader.ids()?);
         // In order first: a list that an enemy made as long as it may be must not be searched for each entry of another.
         let mut known = seen.clone();
         known.sort_unstable();
         let goes_where_it_was = path.iter().all(|p| known.binary_search(p).is_ok());
-        if index as usize >= to.len() || numbers.len() != to.len() || !goes_where_it_was {
+        let skips = to.iter().any(|t| t.after > 0 && t.after >= t.letter);
+        if index as usize >= to.len() || skips || !goes_where_it_was {
             return Err(Malformed::Inconsistent);
         }
-        let to = to.into_iter().zip(numbers).collect();
         Ok(Self { to, index, whole, path, seen, dead })
     }
 
     fn encode(&self, out: &mut Vec<u8>) {
-        put_ids(self.to.iter().map(|t| t.0), out);
-        put_number(self.to.len() as u64, out);
-        self.to.iter().for_each(|t| put_number(t.1, out));
+        put_ids(self.to.iter().map(|t| t.seat), out);
         put_number(self.index.into(), out);
         out.push(self.whole.into());
+        if !self.whole {
+            self.to.iter().flat_map(|t| [t.who, t.letter, t.after]).for_each(|n| put_number(n, out));
+        }
         [&self.path, &self.seen, &self.dead].into_iter().for_each(|ids| put_ids(ids.iter().copied(), out));
+    }
+}
+
+impl Status {
+    fn read(reader: &mut Reader<'_>) -> Result<Self, Malformed> {
+        let says = match reader.byte()? {
+            0 => Says::Tell,
+            1 => Says::Ask,
+            2 => Says::Answer,
+            _ => return Err(Malformed::Unknown),
+        };
+        let (from, by) = (reader.id()?, reader.number()?);
+        let (own, first) = (reader.number()?, reader.number()?);
+        Ok(Self { from, by, own, first, count: reader.number()?, sum: reader.number()?, says })
+    }
+
+    fn encode(&self, out: &mut Vec<u8>) {
+        let Self { from, by, own, first, count, sum, says } = *self;
+        out.push(match says {
+            Says::Tell => 0,
+            Says::Ask => 1,
+            Says::Answer => 2,
+        });
+        put_number(from.0.into(), out);
+        [by, own, first, count, sum].into_iter().for_each(|n| put_number(n, out));
     }
 }
 
@@ -198,13 +285,13 @@ mod tests {
 
     fn multicast() -> Multicast {
         let ids = |ids: &[u32]| ids.iter().copied().map(Id).collect::<Vec<_>>();
-        let to = vec![(Id(9), 0), (Id(300), 77)];
-        Multicast { to, index: 1, whole: true, path: ids(&[4]), seen: ids(&[4, 2]), dead: ids(&[1]) }
+        let to = vec![To::seat(Id(9)), To { seat: Id(300), who: 1 << 60, letter: 77, after: 70 }];
+        Multicast { to, index: 1, whole: false, path: ids(&[4]), seen: ids(&[4, 2]), dead: ids(&[1]) }
     }
 
     fn bytes(kind: Kind) -> Vec<u8> {
         let mut out = Vec::new();
-        Message { tree: 7, source: Id(4), life: 9, number: 1 << 40, stable: 3, kind, body: b"news" }.encode(&mut out);
+        Message { tree: 7, source: Id(4), who: 9, number: 1 << 40, stable: 3, kind, body: b"news" }.encode(&mut out);
         out
     }
 
@@ -216,9 +303,20 @@ mod tests {
 
     #[test]
     fn st_3_what_is_written_is_read() {
-        for kind in
-            [Kind::Hello, Kind::Broadcast, Kind::Multicast(multicast()), Kind::Progress(Id(300)), Kind::Receipt(Id(2))]
-        {
+        let status = |says| {
+            Kind::Status(Status { from: Id(300), by: u64::MAX, own: 7, first: 5, count: 4, sum: u64::MAX - 1, says })
+        };
+        let envelope = Multicast { to: vec![To::seat(Id(3)), To::seat(Id(4))], whole: true, ..multicast() };
+        for kind in [
+            Kind::Hello,
+            Kind::Broadcast,
+            Kind::Multicast(multicast()),
+            Kind::Multicast(envelope),
+            status(Says::Tell),
+            status(Says::Ask),
+            status(Says::Answer),
+            Kind::Receipt { by: 1 << 50 },
+        ] {
             let bytes = bytes(kind.clone());
             let message = Message::parse(&bytes).unwrap();
             assert_eq!((message.kind, message.body, message.source), (kind, &b"news"[..], Id(4)));
@@ -232,6 +330,7 @@ mod tests {
     fn st_3_lists_that_lie_are_not_read() {
         assert_eq!(refused(|m| m.index = 2), Malformed::Inconsistent, "past the end");
         assert_eq!(refused(|m| m.to.clear()), Malformed::Inconsistent, "nobody");
+        assert_eq!(refused(|m| m.to[1].after = 77), Malformed::Inconsistent, "later ones cannot have come");
         assert_eq!(refused(|m| m.seen.push(Id(4))), Malformed::Inconsistent, "a loop");
         assert_eq!(refused(|m| m.path.push(Id(5))), Malformed::Inconsistent, "back to where it never was");
         let mut lie = bytes(Kind::Multicast(multicast()));

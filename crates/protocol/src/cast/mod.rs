@@ -12,21 +12,31 @@
 //! | [`spread`] | whom a node sends a broadcast: children, and who is below dead ones |
 //! | `window` | messages of a source, once and in order |
 //! | `recent` | casts that are under way, and what was made of them |
-//! | `progress` | how far casts have come: receipts, and the window of a source |
-//! | `machine` | a node: all of that, and what to send again when somebody dies meanwhile |
+//! | `source` | what a node knows of somebody who casts |
+//! | `pending` | our own casts that not everybody is known to have: the window of a source |
+//! | `machine` | a node: what it is told and what it decides |
+//! | `hear` | what it makes of messages |
+//! | `send` | how it sends on, and around the dead |
+//! | `damage` | what leaves again when somebody dies meanwhile |
+//! | `status` | receipts and repair: who has come how far, and who lacks what |
 //! | [`report`] | the way up: to whom a node reports while some are dead |
 //! | `fold` | what several give, as one value |
 //! | [`reduce`] | barrier, sum and gather: one result for all who live |
 
+mod damage;
 mod fold;
+mod hear;
 mod machine;
-mod progress;
+mod pending;
 mod recent;
 pub mod reduce;
 pub mod report;
 pub mod route;
 pub mod seats;
+mod send;
+mod source;
 pub mod spread;
+mod status;
 pub mod tree;
 pub mod walk;
 mod window;

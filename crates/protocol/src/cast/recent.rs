@@ -1,21 +1,20 @@
-//! Casts that are under way: what a node made of each, and whose branches are not known to have it.
+//! Casts that are under way, and what a node made of each.
 //!
 //! What was sent to somebody who dies may be lost with it, so it is remembered until everybody has it, or for a while.
 
 use super::tree::Id;
 use phalanx_core::{Fingerprint, Instant};
 use phalanx_wire::cast::Multicast;
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
-
-/// Among so many of the latest a cast is looked for that is sent on: it was taken just now, most likely.
-const LATEST: usize = 4;
 
 /// One message of a source.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) struct Cast {
+    /// Where it was cast.
     pub(super) source: Id,
-    pub(super) life: u64,
+    /// By whom.
+    pub(super) who: u64,
     /// The how manieth; 0 for a message to some.
     pub(super) number: u64,
     pub(super) stable: u64,
@@ -28,8 +27,6 @@ pub(super) struct Recent {
     pub(super) cast: Cast,
     pub(super) until: Instant,
     pub(super) sent: Vec<Sent>,
-    /// Whose branches are not known to have it.
-    pub(super) awaits: Vec<Id>,
 }
 
 /// What we made of it.
@@ -45,7 +42,7 @@ impl Sent {
         match self {
             Self::Down(_) => 0,
             Self::Along(_, Multicast { to, path, seen, dead, .. }) => {
-                16 * to.len() + 4 * (path.len() + seen.len() + dead.len())
+                32 * to.len() + 4 * (path.len() + seen.len() + dead.len())
             }
         }
     }
@@ -61,113 +58,123 @@ impl Recent {
     fn bytes(&self) -> usize {
         self.cast.body.len() + self.sent.iter().map(Sent::bytes).sum::<usize>()
     }
-
-    fn is_of(&self, source: Id, life: u64) -> bool {
-        (self.cast.source, self.cast.life) == (source, life) && self.cast.number > 0
-    }
 }
 
-/// All of them, the oldest first.
+/// Who cast it, the how manieth it is, and what tells messages to some from each other.
+type Key = (u64, u64, u64);
+
+/// All of them.
 #[derive(Clone, PartialEq, Eq, Default, Debug)]
 pub(super) struct Memory {
-    recent: VecDeque<Recent>,
+    recent: BTreeMap<Key, Recent>,
+    /// When each is to be forgotten, the oldest first; some are forgotten already.
+    order: VecDeque<(Instant, Key)>,
     bytes: usize,
+    /// How many messages to some there were.
+    some: u64,
 }
 
 impl Memory {
-    /// Notes what we made of a cast, and whose branches are to have it.
-    pub(super) fn note(&mut self, until: Instant, cast: &Cast, sent: Option<Sent>, awaits: Vec<Id>) {
-        let is_it = |r: &Recent| {
-            (r.cast.source, r.cast.number) == (cast.source, cast.number) && Arc::ptr_eq(&r.cast.body, &cast.body)
-        };
-        if let Some(recent) = self.recent.iter_mut().rev().take(LATEST).find(|r| is_it(r)) {
+    /// Notes what we made of a cast.
+    pub(super) fn note(&mut self, until: Instant, cast: &Cast, sent: Option<Sent>) {
+        self.some += u64::from(cast.number == 0);
+        let key = (cast.who, cast.number, if cast.number == 0 { self.some } else { 0 });
+        if let Some(recent) = self.recent.get_mut(&key) {
             self.bytes += sent.as_ref().map_or(0, Sent::bytes);
             recent.sent.extend(sent);
-            recent.awaits.extend(awaits);
             return;
         }
-        self.keep(Recent { cast: cast.clone(), until, sent: sent.into_iter().collect(), awaits });
-    }
-
-    pub(super) fn keep(&mut self, recent: Recent) {
+        let recent = Recent { cast: cast.clone(), until, sent: sent.into_iter().collect() };
         self.bytes += recent.bytes();
-        self.recent.push_back(recent);
+        self.recent.insert(key, recent);
+        self.order.push_back((until, key));
     }
 
-    /// All of them, to be kept again or not.
-    pub(super) fn take(&mut self) -> VecDeque<Recent> {
-        self.bytes = 0;
-        std::mem::take(&mut self.recent)
+    /// Takes back what was sent to some of those who are dead, of casts that are to be looked at: to be sent another way.
+    pub(super) fn lost(&mut self, to: &[Id]) -> Vec<(Cast, Sent)> {
+        let mut all = Vec::new();
+        for recent in self.recent.values_mut() {
+            let lost = recent.sent.extract_if(.., |s| to.contains(&s.to()));
+            all.extend(lost.map(|sent| (recent.cast.clone(), sent)));
+        }
+        self.bytes -= all.iter().map(|(_, sent)| sent.bytes()).sum::<usize>();
+        all
+    }
+
+    /// What was sent to one of them.
+    pub(super) fn sent_to(&self, id: Id) -> Vec<(Cast, Sent)> {
+        let sent = |r: &Recent| {
+            r.sent.iter().filter(|s| s.to() == id).map(|s| (r.cast.clone(), s.clone())).collect::<Vec<_>>()
+        };
+        self.recent.values().flat_map(sent).collect()
+    }
+
+    /// Casts to everybody, those of one source after the other.
+    pub(super) fn casts(&self) -> Vec<Cast> {
+        self.recent.values().map(|r| &r.cast).filter(|c| c.number > 0).cloned().collect()
+    }
+
+    /// Casts of a source to everybody, from one number to another.
+    pub(super) fn of(&self, who: u64, first: u64, last: u64) -> impl Iterator<Item = &Cast> {
+        let range = (first <= last).then(|| self.recent.range((who, first, 0)..=(who, last, 0)));
+        range.into_iter().flatten().map(|(_, r)| &r.cast)
     }
 
     /// Forgets the oldest ones past so many bytes, but never the last; how many.
     pub(super) fn fit(&mut self, bytes: usize) -> u64 {
         let mut forgotten = 0;
         while self.bytes > bytes && self.recent.len() > 1 {
-            self.forget();
-            forgotten += 1;
+            let Some((_, key)) = self.order.pop_front() else { break };
+            forgotten += u64::from(self.forget(&key));
         }
         forgotten
     }
 
-    /// Forgets those whose time is over.
-    pub(super) fn expire(&mut self, now: Instant) {
-        while self.recent.front().is_some_and(|r| r.until <= now) {
-            self.forget();
+    /// Forgets those whose time is over, unless they are still needed: then it begins anew.
+    pub(super) fn expire(&mut self, now: Instant, until: Instant, is_needed: impl Fn(&Cast) -> bool) {
+        while let Some(&(_, key)) = self.order.front().filter(|o| o.0 <= now) {
+            self.order.pop_front();
+            match self.recent.get_mut(&key) {
+                Some(recent) if is_needed(&recent.cast) => {
+                    recent.until = until;
+                    self.order.push_back((until, key));
+                }
+                _ => _ = self.forget(&key),
+            }
         }
+        self.tidy();
     }
 
-    fn forget(&mut self) {
-        if let Some(recent) = self.recent.pop_front() {
-            self.bytes -= recent.bytes();
+    fn forget(&mut self, key: &Key) -> bool {
+        let recent = self.recent.remove(key);
+        self.bytes -= recent.as_ref().map_or(0, Recent::bytes);
+        recent.is_some()
+    }
+
+    fn tidy(&mut self) {
+        while self.order.front().is_some_and(|o| !self.recent.contains_key(&o.1)) {
+            self.order.pop_front();
+        }
+        if self.order.len() > 2 * self.recent.len() + 64 {
+            self.order.retain(|o| self.recent.contains_key(&o.1));
         }
     }
 
     pub(super) fn deadline(&self) -> Instant {
-        self.recent.front().map_or(Instant::NEVER, |r| r.until)
-    }
-
-    /// Some branches have all casts of a source up to a number; those that nobody is awaited for any more.
-    pub(super) fn progress(&mut self, of: (Id, u64), upto: u64, has: impl Fn(Id) -> bool) -> Vec<u64> {
-        let mut done = Vec::new();
-        for recent in self.recent.iter_mut().filter(|r| r.is_of(of.0, of.1) && r.cast.number <= upto) {
-            if !recent.awaits.is_empty() {
-                recent.awaits.retain(|&id| !has(id));
-                done.extend(recent.awaits.is_empty().then_some(recent.cast.number));
-            }
-        }
-        done
+        self.order.front().map_or(Instant::NEVER, |o| o.0)
     }
 
     /// Everybody has the casts of a source up to this one.
-    pub(super) fn stable(&mut self, source: Id, life: u64, upto: u64) {
-        let is_stable = |r: &Recent| r.is_of(source, life) && r.cast.number <= upto;
-        // They are at the front, most of the time.
-        if !self.recent.iter().take(LATEST).any(is_stable) {
-            return;
+    pub(super) fn stable(&mut self, who: u64, upto: u64) {
+        while let Some((&key, _)) = self.recent.range((who, 1, 0)..=(who, upto, 0)).next() {
+            self.forget(&key);
         }
-        self.recent.retain(|r| !is_stable(r));
-        self.bytes = self.recent.iter().map(Recent::bytes).sum();
-    }
-
-    /// The first cast of a source that is remembered.
-    pub(super) fn first_of(&self, source: Id, life: u64) -> Option<u64> {
-        self.recent.iter().filter(|r| r.is_of(source, life)).map(|r| r.cast.number).min()
-    }
-
-    /// Whether this cast is remembered.
-    pub(super) fn has(&self, source: Id, life: u64, number: u64) -> bool {
-        self.recent.iter().rev().any(|r| r.is_of(source, life) && r.cast.number == number)
-    }
-
-    pub(super) fn iter(&self) -> impl Iterator<Item = &Recent> {
-        self.recent.iter()
+        self.tidy();
     }
 
     pub(super) fn fingerprint(&self, print: &mut Fingerprint) {
-        for recent in &self.recent {
-            let Cast { source, life, number, body, .. } = &recent.cast;
-            print.add(&(source, life, number, body)).add(&recent.awaits);
+        for (key, recent) in &self.recent {
+            print.add(key).add(&recent.cast.body);
             print.instant(recent.until);
             for sent in &recent.sent {
                 match sent {
@@ -176,5 +183,48 @@ impl Memory {
                 };
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn cast(who: u64, number: u64) -> Cast {
+        Cast { source: Id(1), who, number, stable: 0, body: Arc::from([7; 10]) }
+    }
+
+    #[test]
+    fn what_is_stable_or_old_or_too_much_is_forgotten() {
+        let mut memory = Memory::default();
+        for number in 1..=6 {
+            memory.note(Instant(10 * number), &cast(5, number), Some(Sent::Down(Id(3))));
+            memory.note(Instant(99), &cast(5, number), Some(Sent::Down(Id(4))));
+        }
+        memory.note(Instant(70), &cast(4, 1), None);
+        assert_eq!((memory.bytes, memory.deadline()), (70, Instant(10)));
+        memory.stable(5, 2);
+        assert_eq!((memory.bytes, memory.deadline()), (50, Instant(30)));
+        assert_eq!(memory.of(5, 1, 4).map(|c| c.number).collect::<Vec<_>>(), [3, 4]);
+        assert_eq!(memory.of(5, 4, 3).count(), 0);
+        memory.expire(Instant(40), Instant(100), |c| c.number == 4);
+        assert_eq!((memory.bytes, memory.deadline()), (40, Instant(50)));
+        assert_eq!(memory.fit(25), 2);
+        assert_eq!(memory.of(5, 1, 9).map(|c| c.number).collect::<Vec<_>>(), [4], "the one that began anew is the last");
+        assert_eq!(memory.fit(0), 1, "the last is kept");
+    }
+
+    #[test]
+    fn what_was_sent_to_the_dead_is_taken_back() {
+        let mut memory = Memory::default();
+        let along = Sent::Along(Id(3), Multicast { seen: vec![Id(1)], ..Multicast::default() });
+        memory.note(Instant(9), &cast(5, 1), Some(Sent::Down(Id(3))));
+        memory.note(Instant(9), &cast(5, 1), Some(Sent::Down(Id(4))));
+        memory.note(Instant(9), &cast(5, 0), Some(along.clone()));
+        memory.note(Instant(9), &cast(5, 0), Some(along.clone()));
+        assert_eq!(memory.sent_to(Id(3)).len(), 3);
+        assert_eq!(memory.lost(&[Id(3), Id(9)]).len(), 3);
+        assert_eq!((memory.lost(&[Id(3)]).len(), memory.bytes), (0, 30));
+        assert_eq!((memory.sent_to(Id(4)).len(), memory.casts().len()), (1, 1));
     }
 }

@@ -23,8 +23,8 @@ pub struct Claim {
     pub since: u64,
     /// Where.
     pub seat: Id,
-    /// Tells it from who sat there before.
-    pub life: u64,
+    /// What its casts are known by: nobody else ever has that number.
+    pub who: u64,
 }
 
 impl Claim {
@@ -33,15 +33,15 @@ impl Claim {
     pub fn read(value: &[u8]) -> Option<Self> {
         let mut words = std::str::from_utf8(value).ok()?.split(' ');
         let mut number = || words.next()?.parse::<u64>().ok();
-        let (seat, life, since) = (number()?, number()?, number()?);
+        let (seat, who, since) = (number()?, number()?, number()?);
         let seat = u32::try_from(seat).ok().filter(|&s| s < NODES_MAX).map(Id)?;
-        Some(Self { since, seat, life })
+        Some(Self { since, seat, who })
     }
 }
 
 impl fmt::Display for Claim {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} {} {}", self.seat, self.life, self.since)
+        write!(f, "{} {} {}", self.seat, self.who, self.since)
     }
 }
 
@@ -91,8 +91,6 @@ pub struct Seats {
     held: BTreeMap<Id, (Claim, Identity)>,
     /// Members without a seat, those included who lost theirs.
     without: BTreeSet<Identity>,
-    /// The highest life that anybody claims for a seat.
-    lives: BTreeMap<Id, u64>,
 }
 
 impl Seats {
@@ -105,8 +103,6 @@ impl Seats {
                 seats.without.insert(who);
                 continue;
             };
-            let life = seats.lives.entry(claim.seat).or_default();
-            *life = claim.life.max(*life);
             let mut loser = Some(who);
             let held = seats.held.entry(claim.seat).or_insert_with(|| {
                 loser = None;
@@ -120,17 +116,6 @@ impl Seats {
         seats
     }
 
-    /// Knows of the lives of those who are gone, too: what they cast may still be under way. `lives` learns of these.
-    #[must_use]
-    pub fn after(mut self, lives: &mut BTreeMap<Id, u64>) -> Self {
-        for (&seat, &life) in &self.lives {
-            let known = lives.entry(seat).or_default();
-            *known = life.max(*known);
-        }
-        self.lives.clone_from(lives);
-        self
-    }
-
     /// Who holds them, from the first seat on.
     pub fn iter(&self) -> impl Iterator<Item = (Claim, Identity)> + '_ {
         self.held.values().copied()
@@ -142,25 +127,20 @@ impl Seats {
         self.held.last_key_value().map_or(0, |(id, _)| id.0 + 1)
     }
 
-    /// What `me` is to claim, when that is not what it claims.
+    /// Where `me` is to sit, and since when it has been seated, when that is not what it claims.
     ///
     /// `fill` has holes filled by those who sit last.
     #[must_use]
-    pub fn wanted(&self, me: Identity, since: u64, repair: Repair, fill: bool) -> Option<Claim> {
+    pub fn wanted(&self, me: Identity, since: u64, repair: Repair, fill: bool) -> Option<(Id, u64)> {
         let mine = self.held.values().find(|(_, who)| *who == me).map(|held| held.0);
         let Some(mine) = mine else {
             let first = if repair == Repair::Manual { self.size() } else { 0 };
             let rank = self.without.iter().position(|who| *who == me)?;
             let seat = (first..).map(Id).filter(|id| !self.held.contains_key(id)).nth(rank)?;
-            return Some(self.claim(me, seat, since));
+            return Some((seat, since));
         };
         let moved = if fill || repair == Repair::AtOnce { self.hole_for(mine.seat) } else { None };
-        if let Some(seat) = moved {
-            return Some(self.claim(me, seat, mine.since));
-        }
-        // Somebody else claimed it, too, in a life that others may have heard of.
-        let life = self.lives.get(&mine.seat).copied().unwrap_or(0);
-        (life > mine.life).then(|| self.claim(me, mine.seat, mine.since))
+        moved.map(|seat| (seat, mine.since))
     }
 
     /// The hole that who sits there is to move into: the last one into the first, the last but one into the second.
@@ -168,18 +148,7 @@ impl Seats {
         let rank = self.held.keys().rev().position(|&id| id == seat)?;
         (0..seat.0).map(Id).filter(|id| !self.held.contains_key(id)).nth(rank)
     }
-
-    fn claim(&self, who: Identity, seat: Id, since: u64) -> Claim {
-        let life = self.lives.get(&seat).copied().unwrap_or(0);
-        // Two who take one seat at once must not have one life there, or what the one casts passes for what the other did.
-        let own = u64::from(u16::from_le_bytes([who.0[0], who.0[1]])) >> 1;
-        // Starts are seconds apart, at least: whoever sat there once and is forgotten had a lower one.
-        Claim { since, seat, life: (life + 1).max(since << STEPS | own) }
-    }
 }
-
-/// Lives of a seat within one start of its holder.
-const STEPS: u32 = 16;
 
 #[cfg(test)]
 mod tests {
@@ -190,7 +159,7 @@ mod tests {
     }
 
     fn claim(seat: u32, since: u64) -> Option<Claim> {
-        Some(Claim { since, seat: Id(seat), life: since << STEPS })
+        Some(Claim { since, seat: Id(seat), who: since })
     }
 
     /// Everybody does what it wants, all at once, until nobody wants anything.
@@ -199,8 +168,8 @@ mod tests {
             let seats = Seats::of(members.iter().map(|(w, c)| (*w, *c)));
             let mut changed = false;
             for (w, c) in members.iter_mut() {
-                if let Some(wanted) = seats.wanted(*w, u64::from(w.0[0]), repair, fill) {
-                    (*c, changed) = (Some(wanted), true);
+                if let Some((seat, since)) = seats.wanted(*w, u64::from(w.0[0]), repair, fill) {
+                    (*c, changed) = (Some(Claim { since, seat, who: since }), true);
                 }
             }
             if !changed {
@@ -230,29 +199,7 @@ mod tests {
         let first = who(1);
         settle(&mut members, Repair::Lazy, false);
         assert_eq!(taken(&members), (0..8).collect::<Vec<_>>());
-        let kept = members[&first].unwrap();
-        assert_eq!(kept.seat, Id(0), "the oldest keeps it");
-        assert!(kept.life > 8 << STEPS, "in a life above that of the others");
-    }
-
-    /// What the one casts must not pass for what the other did.
-    #[test]
-    fn st_2_two_who_take_one_seat_have_different_lives_there() {
-        let alone = |n: u8| Seats::of([(who(n), None)]).wanted(who(n), 5, Repair::Lazy, false).unwrap();
-        let (one, other) = (alone(4), alone(8));
-        assert_eq!((one.seat, one.since), (other.seat, other.since));
-        assert_ne!(one.life, other.life);
-    }
-
-    /// Who is gone may have had a higher life: it started later, or its clock was ahead.
-    #[test]
-    fn st_2_a_seat_is_taken_in_a_life_above_that_of_the_dead() {
-        let mut lives = BTreeMap::new();
-        let _ = Seats::of([(who(1), claim(0, 1)), (who(2), claim(1, 900))]).after(&mut lives);
-        let seats = Seats::of([(who(1), claim(0, 1)), (who(3), None)]).after(&mut lives);
-        let taken = seats.wanted(who(3), 7, Repair::Lazy, false).unwrap();
-        assert_eq!(taken.seat, Id(1));
-        assert!(taken.life > 900 << STEPS);
+        assert_eq!(members[&first].unwrap().seat, Id(0), "the oldest keeps it");
     }
 
     #[test]
@@ -275,16 +222,6 @@ mod tests {
         settle(&mut at_once, Repair::AtOnce, false);
         assert_eq!(taken(&at_once), [0, 1, 2, 3, 4]);
         assert_eq!(at_once[&who(1)], claim(0, 1), "who need not move does not");
-    }
-
-    /// Whoever was seated for longer began in a lower life than the one that is dead: its casts would be taken for old ones.
-    #[test]
-    fn st_6_who_moves_lives_above_who_died_there() {
-        let mut lives = BTreeMap::new();
-        let _ = Seats::of([(who(1), claim(0, 5)), (who(2), claim(1, 2))]).after(&mut lives);
-        let after = Seats::of([(who(2), claim(1, 2))]).after(&mut lives);
-        let wanted = after.wanted(who(2), 2, Repair::AtOnce, false).unwrap();
-        assert_eq!((wanted.seat, wanted.life), (Id(0), (5 << STEPS) + 1));
     }
 
     #[test]

@@ -11,7 +11,7 @@ const EARLY_BYTES: usize = 16 << 20;
 /// What has come of a source.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub(super) struct Window {
-    /// The next one to deliver; 0 when any may be.
+    /// The next one to deliver.
     next: u64,
     early: BTreeMap<u64, Arc<[u8]>>,
     bytes: usize,
@@ -26,14 +26,14 @@ impl Default for Window {
 }
 
 impl Window {
-    /// Of a source that was there before us: it begins with the first message that comes.
-    pub(super) fn open() -> Self {
-        Self { next: 0, ..Self::default() }
+    /// It begins after this one.
+    pub(super) fn after(number: u64) -> Self {
+        Self { next: number.saturating_add(1), ..Self::default() }
     }
 
-    /// Nothing has come of it yet, and any may.
-    pub(super) fn is_open(&self) -> bool {
-        self.next == 0
+    /// All up to this one were delivered, or never come.
+    pub(super) fn upto(&self) -> u64 {
+        self.next - 1
     }
 
     /// It was here before, or comes after all that can be counted.
@@ -43,9 +43,6 @@ impl Window {
 
     /// Takes a message that was not here before, and gives those that can be delivered now.
     pub(super) fn take(&mut self, now: Instant, number: u64, body: &Arc<[u8]>) -> Vec<Arc<[u8]>> {
-        if self.next == 0 {
-            self.next = number;
-        }
         self.early.insert(number, Arc::clone(body));
         self.bytes += body.len();
         let mut ready = Vec::new();
@@ -69,7 +66,7 @@ impl Window {
     /// delivered now.
     pub(super) fn pass(&mut self, now: Instant, upto: u64) -> (u64, Vec<Arc<[u8]>>) {
         let (mut missed, mut ready) = (0, Vec::new());
-        while self.next > 0 && self.next <= upto {
+        while self.next <= upto {
             let first = self.early.keys().next().copied().filter(|&first| first <= upto);
             missed += first.unwrap_or(upto + 1) - self.next;
             self.next = first.unwrap_or(upto + 1);
@@ -82,16 +79,6 @@ impl Window {
             self.since = Instant::NEVER;
         }
         (missed, ready)
-    }
-
-    /// Gives up all that are missing, and gives what is there.
-    pub(super) fn give_up(&mut self) -> Vec<Arc<[u8]>> {
-        std::mem::take(self).early.into_values().collect()
-    }
-
-    /// The next one to deliver.
-    pub(super) fn next(&self) -> u64 {
-        self.next
     }
 
     /// Since when one is missing.
@@ -155,9 +142,10 @@ mod tests {
         assert_eq!(numbers(&mut window, 8), [8, 9]);
         assert_eq!(window.pass(Instant(9), 20), (11, Vec::new()));
         assert_eq!((numbers(&mut window, 21), window.waits_since()), (vec![21], Instant::NEVER));
-        let mut open = Window::open();
-        assert_eq!(open.pass(Instant(9), 5), (0, Vec::new()));
-        assert!(open.is_open());
+        let mut late = Window::after(7);
+        assert!(late.has(7) && !late.has(8));
+        assert_eq!((late.pass(Instant(9), 7), numbers(&mut late, 8)), ((0, Vec::new()), vec![8]));
+        assert_eq!(late.upto(), 8);
     }
 
     #[test]
@@ -168,10 +156,6 @@ mod tests {
         assert_eq!(window.skip(), 3);
         assert_eq!(window.ready(Instant(9)).len(), 2);
         assert!(window.has(1), "too late");
-        let mut over = Window::default();
-        numbers(&mut over, 3);
-        numbers(&mut over, 7);
-        assert_eq!(over.give_up().iter().map(|b| b[0]).collect::<Vec<_>>(), [3, 7]);
         for number in 100..100 + EARLY_MAX as u64 {
             assert!(numbers(&mut window, number).is_empty());
         }

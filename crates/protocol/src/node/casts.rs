@@ -1,23 +1,18 @@
-//! A node's casts: its seat in the tree of its zone, who sits where, and the way of their messages over the link.
-//!
-//! ST-2, ST-6. Seats are attributes of members ([`seats`](crate::cast::seats)), so whoever knows the members knows the tree. What the zone
-//! says of a member is told to the [`Caster`] at once; seats are looked at again a moment after something changed.
+//! A node's casts, and the way of their messages over the link. Who sits where: [`seats`](super::seats).
 
 use super::parting::Parting;
 use super::{Node, Out, Output};
-use crate::cast::seats::{ATTRIBUTE, Claim, Repair, Seats};
+use crate::cast::seats::{Claim, Repair};
 use crate::cast::{self, CastError, Caster, Id, Input, Tree, TreeError};
 use crate::link::Link;
 use crate::member::{Engine, Slot};
-use phalanx_core::{Addr, Code, Duration, Endpoint, Fingerprint, Identity, Instant, Machine, Port, Sink};
+use phalanx_core::{Addr, Code, Duration, Endpoint, Fingerprint, Instant, Machine, Port, Sink};
 use std::collections::{BTreeMap, VecDeque};
 
 /// Where casts are sent and heard.
 pub(super) const CASTS: Port = Port(4);
 /// Whoever starts looks around for so long before it takes a seat.
 const FIRST_LOOK: Duration = Duration::from_millis(300);
-/// Changes that come together are looked at together.
-const LOOK: Duration = Duration::from_millis(20);
 /// Bytes that wait for a peer's link to take them; past it the link counts as cut.
 const UNSENT_MAX: usize = 64 << 20;
 
@@ -81,30 +76,31 @@ pub enum Refused {
 /// Casts of a node.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) struct Casts {
-    config: Config,
-    tree: u64,
-    caster: Option<Caster>,
-    mine: Option<Claim>,
-    sitters: BTreeMap<Id, Sitter>,
-    /// Who sits in each seat, and who sat there before.
-    names: BTreeMap<Id, Vec<(u64, String)>>,
-    /// The highest life that was claimed for each seat.
-    lives: BTreeMap<Id, u64>,
-    slots: BTreeMap<Slot, Id>,
+    pub(super) config: Config,
+    pub(super) tree: u64,
+    /// How many trees it has been in.
+    pub(super) planted: u64,
+    pub(super) caster: Option<Caster>,
+    pub(super) mine: Option<Claim>,
+    pub(super) sitters: BTreeMap<Id, Sitter>,
+    /// Names of those who sit somewhere, and of those who did.
+    pub(super) names: BTreeMap<u64, String>,
+    pub(super) slots: BTreeMap<Slot, Id>,
     /// When seats are looked at next.
-    look_at: Instant,
+    pub(super) look_at: Instant,
     /// Holes are to be filled, though the policy does not say so.
-    fill: bool,
+    pub(super) fill: bool,
     unsent: BTreeMap<Addr, Unsent>,
 }
 
 /// Who sits in a seat.
 #[derive(Clone, PartialEq, Eq, Debug)]
-struct Sitter {
-    slot: Slot,
-    addr: Addr,
-    name: String,
-    life: u64,
+pub(super) struct Sitter {
+    pub(super) slot: Slot,
+    pub(super) addr: Addr,
+    pub(super) name: String,
+    /// What its casts are known by.
+    pub(super) who: u64,
 }
 
 /// What a peer's link did not take.
@@ -115,13 +111,13 @@ struct Unsent {
 }
 
 /// The way of casts to the link, and to the node's owner.
-struct CastOut<'n, S> {
+pub(super) struct CastOut<'n, S> {
     now: Instant,
     link: &'n mut Link,
     parting: &'n mut Parting,
     largest: u16,
     sitters: &'n BTreeMap<Id, Sitter>,
-    names: &'n BTreeMap<Id, Vec<(u64, String)>>,
+    names: &'n BTreeMap<u64, String>,
     unsent: &'n mut BTreeMap<Addr, Unsent>,
     /// Links that took nothing, and hold too much already.
     stuck: Vec<Id>,
@@ -129,9 +125,8 @@ struct CastOut<'n, S> {
 }
 
 impl<S: Out> CastOut<'_, S> {
-    fn name(&self, id: Id, life: Option<u64>) -> &str {
-        let all = self.names.get(&id).map_or(&[][..], Vec::as_slice);
-        all.iter().find(|(l, _)| life.is_none_or(|life| life == *l)).map_or("", |(_, name)| name)
+    fn name(&self, who: u64) -> &str {
+        self.names.get(&who).map_or("", String::as_str)
     }
 
     fn send(&mut self, to: Id, bytes: &[u8]) {
@@ -173,12 +168,12 @@ impl<'o, S: Out> Sink<cast::Output<'o>> for CastOut<'_, S> {
     fn push(&mut self, output: cast::Output<'o>) {
         match output {
             cast::Output::Send { to, bytes } | cast::Output::Reach { to, bytes } => self.send(to, bytes),
-            cast::Output::Deliver { source, life, whole, body } => {
-                let from = self.name(source, Some(life)).to_owned();
+            cast::Output::Deliver { who, whole, body } => {
+                let from = self.name(who).to_owned();
                 self.out.push(Output::Cast(Said::Delivered { from: &from, whole, body }));
             }
             cast::Output::Settled { whole, number, missed } => {
-                let missed: Vec<String> = missed.iter().map(|&id| self.name(id, None).to_owned()).collect();
+                let missed: Vec<String> = missed.iter().map(|&who| self.name(who).to_owned()).collect();
                 self.out.push(Output::Cast(Said::Settled { whole, number, missed: &missed }));
             }
             // The source learns that by itself.
@@ -197,11 +192,11 @@ impl<E: Engine> Node<E> {
         self.casts = Some(Box::new(Casts {
             config,
             tree: tree_number(tree, config.fan_out),
+            planted: 0,
             caster: None,
             mine: None,
             sitters: BTreeMap::new(),
             names: BTreeMap::new(),
-            lives: BTreeMap::new(),
             slots: BTreeMap::new(),
             look_at: now + FIRST_LOOK,
             fill: false,
@@ -223,9 +218,9 @@ impl<E: Engine> Node<E> {
         casts.sitters.iter().map(|(&id, s)| (id, s.slot)).collect()
     }
 
-    /// As [`Node::seats`], with the life that each seat is in.
+    /// As [`Node::seats`], with what each one's casts are known by.
     pub fn sitters(&self) -> impl Iterator<Item = (Id, Slot, u64)> + '_ {
-        self.casts.iter().flat_map(|casts| casts.sitters.iter().map(|(&id, s)| (id, s.slot, s.life)))
+        self.casts.iter().flat_map(|casts| casts.sitters.iter().map(|(&id, s)| (id, s.slot, s.who)))
     }
 
     /// Casts to all members of the zone; its number. [`Said::Settled`] tells when all have it.
@@ -250,37 +245,6 @@ impl<E: Engine> Node<E> {
         self.let_cast(now, out, |caster, out| caster.multicast(now, &ids, body, out))
     }
 
-    /// ST-6: holes in the tree are filled now, whatever the policy says.
-    pub fn repair(&mut self, now: Instant) {
-        if let Some(casts) = &mut self.casts {
-            (casts.fill, casts.look_at) = (true, now);
-        }
-    }
-
-    /// Sits where a directory outside says. Nobody held the seat in such a life before.
-    pub fn take_seat(&mut self, now: Instant, seat: Id, life: u64) {
-        let Self { casts: Some(casts), engine, management, .. } = self else { return };
-        let Some(engine) = engine.as_mut().or(management.as_deref_mut()) else { return };
-        // Who was given a seat later holds it: whoever had it before lost it there, and does not know yet.
-        let claim = Claim { since: u64::MAX - life, seat, life };
-        if engine.set(now, ATTRIBUTE, Some(claim.to_string().as_bytes())).is_ok() {
-            casts.mine = Some(claim);
-        }
-        casts.look_at = now;
-    }
-
-    /// The zone is another one now, and so is its tree.
-    pub fn replant(&mut self, now: Instant, tree: &str) {
-        if let Some(casts) = &mut self.casts {
-            casts.tree = tree_number(tree, casts.config.fan_out);
-            (casts.caster, casts.mine, casts.look_at) = (None, None, now + LOOK);
-            casts.sitters.clear();
-            casts.names.clear();
-            casts.lives.clear();
-            casts.slots.clear();
-        }
-    }
-
     fn let_cast<S: Out>(
         &mut self,
         now: Instant,
@@ -292,7 +256,7 @@ impl<E: Engine> Node<E> {
     }
 
     /// Has the caster do something, when there is one.
-    fn with_caster<R, S: Out>(
+    pub(super) fn with_caster<R, S: Out>(
         &mut self,
         now: Instant,
         out: &mut S,
@@ -311,16 +275,6 @@ impl<E: Engine> Node<E> {
 
     pub(super) fn on_cast(&mut self, now: Instant, bytes: &[u8], out: &mut impl Out) {
         self.with_caster(now, out, |caster, out| caster.handle(now, Input::Heard { bytes }, out));
-    }
-
-    /// A member's seat changed, or it is gone.
-    pub(super) fn on_sitter(&mut self, now: Instant, member: Slot, is_gone: bool, out: &mut impl Out) {
-        let Some(casts) = &mut self.casts else { return };
-        casts.look_at = casts.look_at.min(now + LOOK);
-        let gone = if is_gone { casts.slots.remove(&member) } else { None };
-        if let Some(id) = gone.filter(|id| casts.mine.is_none_or(|m| m.seat != *id)) {
-            self.with_caster(now, out, |caster, out| caster.handle(now, Input::Failed { ids: &[id] }, out));
-        }
     }
 
     /// A session with somebody ended, or began.
@@ -373,118 +327,6 @@ impl<E: Engine> Node<E> {
             self.with_caster(now, out, |caster, out| caster.expire(now, out));
         }
     }
-
-    /// Takes a seat where that is needed, and learns who sits where.
-    fn look_at_seats(&mut self, now: Instant, out: &mut impl Out) {
-        let Self { casts: Some(casts), engine, management, .. } = self else { return };
-        let Some(engine) = engine.as_mut().or(management.as_deref_mut()) else { return };
-        let me = engine.me();
-        let Some(version) = engine.version(me) else { return };
-        let mut all: BTreeMap<Identity, (Sitter, Option<Claim>)> = BTreeMap::new();
-        for (slot, _) in engine.members() {
-            let Some(card) = engine.card(slot) else { continue };
-            let claim = match slot == me {
-                true => casts.mine,
-                false => engine.attribute(slot, ATTRIBUTE).and_then(Claim::read),
-            };
-            let name = card.name.as_str().to_owned();
-            let sitter = Sitter { slot, addr: card.addr, name, life: claim.map_or(0, |c| c.life) };
-            all.insert(card.identity, (sitter, claim));
-        }
-        let Some(identity) = engine.card(me).map(|c| c.identity) else { return };
-        let mut seats = Seats::of(all.iter().map(|(who, (_, claim))| (*who, *claim))).after(&mut casts.lives);
-        let fill = std::mem::take(&mut casts.fill);
-        let wanted = match casts.config.external {
-            true => None,
-            false => seats.wanted(identity, version.incarnation, casts.config.repair, fill),
-        };
-        if let Some(claim) = wanted {
-            // Who moves does not follow its casts any more: it waits for them. Until then others go around the hole.
-            let moves = casts.mine.is_some_and(|mine| seats.iter().any(|(c, who)| c == mine && who == identity));
-            if moves && casts.caster.as_ref().is_some_and(|c| !c.is_idle()) {
-                (casts.look_at, casts.fill) = (now + LOOK, fill);
-            } else if engine.set(now, ATTRIBUTE, Some(claim.to_string().as_bytes())).is_ok() {
-                casts.mine = Some(claim);
-                // At once: whoever hears of it casts to us.
-                casts.look_at = now;
-                casts.fill = fill;
-                // Who moves sits there at once: what it cast meanwhile from its old seat would not be followed.
-                if let Some((sitter, old)) = all.get_mut(&identity).filter(|_| moves) {
-                    (sitter.life, *old) = (claim.life, Some(claim));
-                    seats = Seats::of(all.iter().map(|(who, (_, claim))| (*who, *claim))).after(&mut casts.lives);
-                }
-            }
-        }
-        let held: Vec<(Claim, Sitter)> =
-            seats.iter().filter_map(|(claim, who)| Some((claim, all.remove(&who)?.0))).collect();
-        self.seat(now, &held, seats.size(), out);
-    }
-
-    /// Tells the caster who sits where.
-    fn seat(&mut self, now: Instant, held: &[(Claim, Sitter)], size: u32, out: &mut impl Out) {
-        let Some(casts) = &mut self.casts else { return };
-        let mine = casts.mine.filter(|mine| held.iter().any(|(claim, _)| claim == mine));
-        let before = std::mem::take(&mut casts.sitters);
-        casts.sitters = held.iter().map(|(claim, sitter)| (claim.seat, sitter.clone())).collect();
-        for (&id, s) in &casts.sitters {
-            let names = casts.names.entry(id).or_default();
-            if names.first().is_none_or(|(life, name)| (*life, name) != (s.life, &s.name)) {
-                names.insert(0, (s.life, s.name.clone()));
-                names.truncate(2);
-            }
-        }
-        casts.slots = casts.sitters.iter().map(|(&id, s)| (s.slot, id)).collect();
-        let Some(mine) = mine else { return };
-        let is_new = casts.caster.is_none();
-        if is_new {
-            let Ok(tree) = Tree::new(casts.config.fan_out, size.max(mine.seat.0 + 1)) else { return };
-            casts.caster = Some(Caster::new(casts.config.caster, tree, casts.tree, mine.seat));
-        }
-        let was = casts.sitters.get(&mine.seat).zip(before.get(&mine.seat));
-        let sits_anew = is_new || was.is_none_or(|(now, before)| now.slot != before.slot || now.life != before.life);
-        let empty: Vec<Id> = (0..size).map(Id).filter(|id| !casts.sitters.contains_key(id)).collect();
-        // Who was gone and came back before anybody looked sits where it sat; while we had no seat, nobody was told to the caster.
-        let is_back = |id: Id| casts.caster.as_ref().is_some_and(|c| !c.lives(id));
-        let fresh: Vec<(Id, u64)> = casts
-            .sitters
-            .iter()
-            .filter(|(id, s)| {
-                sits_anew || is_back(**id) || before.get(id).is_none_or(|b| b.life != s.life || b.addr != s.addr)
-            })
-            .map(|(&id, s)| (id, s.life))
-            .collect();
-        let sat = |slot: Slot| before.iter().find(|(_, b)| b.slot == slot).map(|(&id, _)| id);
-        let moved: Vec<Id> = fresh
-            .iter()
-            .map(|&(id, _)| id)
-            .filter(|id| casts.sitters.get(id).and_then(|s| sat(s.slot)).is_some_and(|was| was != *id))
-            .collect();
-        let left: Vec<Id> = before.keys().copied().filter(|id| !casts.sitters.contains_key(id)).collect();
-        self.with_caster(now, out, |caster, out| {
-            // Nobody answers from seats that were left, also from those that the tree is to lose.
-            caster.handle(now, Input::Failed { ids: &left }, out);
-            caster.handle(now, Input::Sized { nodes: size.max(caster.tree().len()) }, out);
-            let seat_all = |caster: &mut Caster, out: &mut CastOut<'_, _>| {
-                for &(id, life) in &fresh {
-                    caster.handle(now, Input::Seated { id, life, before: is_new }, out);
-                }
-            };
-            seat_all(caster, out);
-            if sits_anew {
-                caster.sit(now, mine.seat, mine.life, out);
-                // Somebody may sit where we sat.
-                seat_all(caster, out);
-            }
-            caster.handle(now, Input::Sized { nodes: size }, out);
-            caster.handle(now, Input::Failed { ids: &empty }, out);
-            for id in moved {
-                caster.handle(now, Input::Moved { id }, out);
-            }
-            if sits_anew {
-                caster.hello(out);
-            }
-        });
-    }
 }
 
 impl Casts {
@@ -493,7 +335,7 @@ impl Casts {
     }
 
     pub(super) fn fingerprint(&self, print: &mut Fingerprint) {
-        print.add(&self.mine).add(&self.slots).add(&self.lives).add(&self.fill);
+        print.add(&self.mine).add(&self.slots).add(&self.fill);
         print.instant(self.look_at);
         if let Some(caster) = &self.caster {
             caster.fingerprint(print);
@@ -502,8 +344,11 @@ impl Casts {
 }
 
 /// The number of a tree: those of other zones, or with another fan-out, are other trees.
-fn tree_number(name: &str, fan_out: u32) -> u64 {
-    // FNV-1a.
-    let bytes = name.bytes().chain(fan_out.to_le_bytes());
+pub(super) fn tree_number(name: &str, fan_out: u32) -> u64 {
+    hash(name.bytes().chain(fan_out.to_le_bytes()))
+}
+
+/// FNV-1a.
+pub(super) fn hash(bytes: impl Iterator<Item = u8>) -> u64 {
     bytes.fold(0xcbf2_9ce4_8422_2325, |h, b| (h ^ u64::from(b)).wrapping_mul(0x0000_0100_0000_01b3))
 }

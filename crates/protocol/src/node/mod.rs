@@ -12,6 +12,7 @@ pub mod casts;
 pub(crate) mod parting;
 mod route;
 mod rumours;
+mod seats;
 mod start;
 
 pub use start::Start;
