@@ -12,7 +12,7 @@
 use crate::outbox::{Outbox, Packet};
 use crate::platform::{Platform, Waker, Woke};
 use crate::wires::{Handle, Told};
-use phalanx_core::{Addr, Code, Duration, Group, Instant, Machine, Sink};
+use phalanx_core::{Addr, Code, Duration, Group, Instant, Machine, Shared, Sink};
 use phalanx_fault::Injector;
 use phalanx_protocol::member::{Engine, Event, Slot, Version, Why};
 use phalanx_protocol::node::casts::Said;
@@ -146,7 +146,7 @@ pub enum News {
         /// To everybody; otherwise to some.
         whole: bool,
         /// What.
-        body: Vec<u8>,
+        body: Shared,
     },
     /// All who live have what we cast.
     Settled {
@@ -240,7 +240,7 @@ impl News {
 
     fn cast(said: Said<'_>) -> Self {
         match said {
-            Said::Delivered { from, whole, body } => Self::Cast { from: from.to_owned(), whole, body: body.to_vec() },
+            Said::Delivered { from, whole, body } => Self::Cast { from: from.to_owned(), whole, body: body.clone() },
             Said::Settled { whole, number, missed } => Self::Settled { whole, number, missed: missed.to_vec() },
         }
     }

@@ -12,8 +12,9 @@ use crate::{Malformed, tomorrow};
 pub const VERSION: u8 = 1;
 /// The longest name.
 pub const NAME_MAX: usize = 128;
-/// Data of a piece of something long: small enough to be passed on soon, large enough that headers and wakes cost little.
-pub const DATA: usize = 64 << 10;
+/// Data of a piece of something long: small enough to be passed on soon, large enough that headers and wakes cost little,
+/// and with all of them it fits into a pooled buffer.
+pub const DATA: usize = (64 << 10) - 512;
 
 const LAST: u8 = 1;
 

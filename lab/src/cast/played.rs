@@ -1,7 +1,7 @@
 //! A broadcast in steps, played by the machines themselves: what [`steps`](super::steps) says of it must be so.
 
 use super::steps::Outcome;
-use phalanx_core::{Each, Instant, Machine};
+use phalanx_core::{Each, Instant, Machine, Shared};
 use phalanx_protocol::cast::route::Rule;
 use phalanx_protocol::cast::{Caster, Config, Id, Input, Output, Tree};
 use std::cmp::Reverse;
@@ -37,7 +37,7 @@ pub(super) fn broadcast(tree: &Tree, rule: Rule, dead: &[Id]) -> Outcome {
         });
         let node = &mut nodes[at.0 as usize];
         match bytes {
-            Some(bytes) => node.handle(Instant::ZERO, Input::Heard { bytes: &bytes }, &mut out),
+            Some(bytes) => node.handle(Instant::ZERO, Input::Heard { bytes: &Shared::from(&bytes[..]) }, &mut out),
             None => _ = node.broadcast(Instant::ZERO, b"go", &mut out).expect("it is short"),
         }
     };

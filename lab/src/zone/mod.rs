@@ -263,8 +263,7 @@ impl<E: Engine + Send> Cluster<E> {
             let (about, joined) = match note {
                 Note::Joined { node, .. } => (node, true),
                 Note::Left { node, .. } => (node, false),
-                Note::Started { .. } | Note::Leaving | Note::Moved | Note::Name { .. } => continue,
-                Note::Wrote(_) | Note::Read { .. } => continue,
+                _ => continue,
             };
             let hit = victims.binary_search(&about).is_ok();
             known.false_positives += usize::from(!joined && !hit);

@@ -1,6 +1,6 @@
 //! Casts, as an insider may forge them.
 
-use phalanx_core::{Each, Instant, Machine};
+use phalanx_core::{Each, Instant, Machine, Shared};
 use phalanx_protocol::cast::route::Rule;
 use phalanx_protocol::cast::{Caster, Config, Id, Input, Output, Tree};
 use phalanx_wire::cast::{Message, VERSION};
@@ -29,7 +29,7 @@ pub fn cast_heard(mut bytes: &[u8]) {
             assert!(to != me && tree.contains(to));
         }
         Output::Reach { to, bytes } => assert!(tree.contains(to) && Message::parse(bytes).is_ok()),
-        Output::Deliver { source, .. } => assert!(tree.contains(source)),
+        Output::Deliver { .. } => {}
         Output::Unreached { to } => assert!(tree.contains(to)),
         Output::Settled { number, .. } => assert!(receipts && number > 0),
     });
@@ -45,7 +45,7 @@ pub fn cast_heard(mut bytes: &[u8]) {
                     read.encode(&mut written);
                     assert_eq!(Message::parse(&written), Ok(read));
                 }
-                node.handle(now, Input::Heard { bytes: &message }, &mut out);
+                node.handle(now, Input::Heard { bytes: &Shared::from(&message[..]) }, &mut out);
             }
             6 => node.handle(now, Input::Failed { ids: &[Id(u32::from(step) / 12 % NODES)] }, &mut out),
             7 => node.handle(now, Input::Back { ids: &[Id(u32::from(step) / 12 % NODES)] }, &mut out),

@@ -6,8 +6,10 @@ use std::io;
 use std::net::SocketAddr;
 use std::sync::mpsc;
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
+/// Changes that come together are written together, and not while others wait for a processor: who is there is needed after a restart.
+const GATHER: Duration = Duration::from_millis(250);
 /// Between two tries on a disk that refuses.
 const RETRY: Duration = Duration::from_secs(5);
 
@@ -74,6 +76,17 @@ impl Desk {
         }
     }
 
+    /// Takes what else is said within a moment; keys are not waited with.
+    fn gather(&mut self, said: &mpsc::Receiver<Note>) {
+        let until = Instant::now() + GATHER;
+        while self.keys.is_none()
+            && let Ok(note) = said.recv_timeout(until.saturating_duration_since(Instant::now()))
+        {
+            self.take(note);
+        }
+        said.try_iter().for_each(|note| self.take(note));
+    }
+
     /// Writes all of it; what was refused stays.
     fn write(&mut self, store: &Store) -> Result<(), StoreError> {
         if let Some((keys, epoch)) = &self.keys {
@@ -92,8 +105,8 @@ fn write(store: &Store, said: &mpsc::Receiver<Note>) {
     let (mut desk, mut refused) = (Desk::default(), false);
     while let Ok(note) = said.recv() {
         desk.take(note);
+        desk.gather(said);
         loop {
-            said.try_iter().for_each(|note| desk.take(note));
             match desk.write(store) {
                 Ok(()) => {
                     if std::mem::take(&mut refused) {

@@ -29,9 +29,8 @@ impl Caster {
         let stands_in = !line.is_empty() && is_above && line.iter().all(|&id| !self.lives(id));
         for cast in self.memory.casts() {
             // With receipts, sources that are gone are looked after by telling each other how far we have come.
-            let is_orphan = !self.config.receipts
-                && self.seat_of(cast.who).is_none()
-                && (gone.contains(&cast.who) || is_above);
+            let is_orphan =
+                !self.config.receipts && self.seat_of(cast.who).is_none() && (gone.contains(&cast.who) || is_above);
             if stands_in || is_orphan {
                 self.pass_up(now, &cast, out);
             }

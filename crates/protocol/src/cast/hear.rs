@@ -3,15 +3,14 @@
 use super::machine::{Caster, Out, Output};
 use super::recent::Cast;
 use super::source::Source;
-use phalanx_core::Instant;
+use phalanx_core::{Instant, Shared};
 use phalanx_wire::cast::{Kind, Message, Multicast};
-use std::sync::Arc;
 
 /// Sources that are known; past it those are forgotten who are gone, the quietest first.
 const SOURCES_MAX: usize = 8192;
 
 impl Caster {
-    pub(super) fn on_heard(&mut self, now: Instant, bytes: &[u8], out: &mut impl Out) {
+    pub(super) fn on_heard(&mut self, now: Instant, bytes: &Shared, out: &mut impl Out) {
         let Ok(message) = Message::parse(bytes) else {
             self.counters.malformed += 1;
             return;
@@ -34,12 +33,13 @@ impl Caster {
             self.counters.malformed += 1;
             return;
         }
-        let cast = || Cast { source, who, number, stable, body: Arc::from(body) };
+        let (body, wire) = (bytes.part(body), matches!(kind, Kind::Broadcast).then(|| bytes.clone()));
+        let cast = Cast { source, who, number, stable, body, wire };
         match kind {
             // That somebody lives is told by the layers below.
             Kind::Hello => {}
-            Kind::Broadcast => self.take(now, &cast(), out),
-            Kind::Multicast(multicast) => self.on_multicast(now, &cast(), multicast, out),
+            Kind::Broadcast => self.take(now, &cast, out),
+            Kind::Multicast(multicast) => self.on_multicast(now, &cast, multicast, out),
             Kind::Status(status) => self.on_status(now, who, (number, stable), status, out),
             Kind::Receipt { by } if who == self.who => {
                 let posted = self.pending.received(by, number);
@@ -161,14 +161,14 @@ impl Caster {
             && who != self.who
             && let Some(seat) = self.seat_of(who)
         {
-            let receipt = Cast { number: to.letter, stable: 0, body: Arc::from([]), ..cast.clone() };
+            let receipt = Cast { number: to.letter, stable: 0, body: Shared::default(), ..cast.clone() };
             let bytes = self.message(&receipt, Kind::Receipt { by: self.who });
             self.direct(now, seat, bytes, out);
         }
     }
 
     /// A message to our machine came around a link that does not carry.
-    fn on_enclosed(&mut self, now: Instant, bytes: &[u8], out: &mut impl Out) {
+    fn on_enclosed(&mut self, now: Instant, bytes: &Shared, out: &mut impl Out) {
         match Message::parse(bytes) {
             Ok(Message { kind: Kind::Status(_) | Kind::Receipt { .. }, .. }) => self.on_heard(now, bytes, out),
             _ => self.counters.malformed += 1,

@@ -18,10 +18,9 @@ use super::recent::{Cast, Memory};
 use super::route::{Router, Rule};
 use super::source::{Crowd, Source};
 use super::tree::{Id, Tree};
-use phalanx_core::{Duration, Fingerprint, Instant, Machine, Sink};
+use phalanx_core::{Duration, Fingerprint, Instant, Machine, Shared, Sink};
 use phalanx_wire::cast::{BODY_MAX, Kind, LIST_MAX, Multicast, To};
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Arc;
 use thiserror::Error;
 
 /// How casts are handed on.
@@ -85,7 +84,7 @@ pub enum Input<'a> {
     /// A message came from a node of the tree.
     Heard {
         /// Its bytes.
-        bytes: &'a [u8],
+        bytes: &'a Shared,
     },
     /// These do not live.
     Failed {
@@ -140,7 +139,7 @@ pub enum Output<'a> {
         /// To everybody; otherwise to some.
         whole: bool,
         /// What.
-        body: &'a [u8],
+        body: &'a Shared,
     },
     /// A destination of a multicast is dead.
     Unreached {
@@ -306,7 +305,7 @@ impl Caster {
         let (parent, left, right) = (self.tree.parent(self.me), self.tree.left(self.me), self.tree.right(self.me));
         let first = right.filter(|r| r.0 < self.me.0);
         let all: BTreeSet<Id> = [parent, left, first].into_iter().flatten().filter(|&id| self.lives(id)).collect();
-        let cast = self.own(0, &Arc::from([]));
+        let cast = self.own(0, Shared::default());
         all.into_iter().for_each(|to| self.send(to, &cast, Kind::Hello, out));
     }
 
@@ -314,12 +313,13 @@ impl Caster {
     ///
     /// # Errors
     /// See [`CastError`].
-    pub fn broadcast(&mut self, now: Instant, body: &[u8], out: &mut impl Out) -> Result<u64, CastError> {
-        self.check(body)?;
+    pub fn broadcast(&mut self, now: Instant, body: impl Into<Shared>, out: &mut impl Out) -> Result<u64, CastError> {
+        let body = body.into();
+        self.check(&body)?;
         self.casts += 1;
-        let cast = self.own(self.casts, &Arc::from(body));
+        let cast = self.own(self.casts, body);
         if self.config.receipts {
-            self.pending.cast(cast.number, body.len());
+            self.pending.cast(cast.number, cast.body.len());
         }
         self.take(now, &cast, out);
         if self.me != ROOT {
@@ -332,8 +332,15 @@ impl Caster {
     ///
     /// # Errors
     /// See [`CastError`].
-    pub fn multicast(&mut self, now: Instant, to: &[Id], body: &[u8], out: &mut impl Out) -> Result<u64, CastError> {
-        self.check(body)?;
+    pub fn multicast(
+        &mut self,
+        now: Instant,
+        to: &[Id],
+        body: impl Into<Shared>,
+        out: &mut impl Out,
+    ) -> Result<u64, CastError> {
+        let body = body.into();
+        self.check(&body)?;
         let all: BTreeSet<Id> = to.iter().copied().collect();
         if !(1..=LIST_MAX).contains(&all.len()) {
             return Err(CastError::Destinations(all.len()));
@@ -341,7 +348,7 @@ impl Caster {
         if let Some(&unknown) = all.iter().find(|&&id| !self.tree.contains(id)) {
             return Err(CastError::Unknown(unknown, self.tree.len()));
         }
-        let cast = self.own(0, &Arc::from(body));
+        let cast = self.own(0, body);
         let (mut to, mut missed) = (Vec::with_capacity(all.len()), Vec::new());
         for seat in all {
             let who = self.who_at(seat);
@@ -375,10 +382,10 @@ impl Caster {
         if self.has_room(body.len()) { Ok(()) } else { Err(CastError::Busy) }
     }
 
-    pub(super) fn own(&self, number: u64, body: &Arc<[u8]>) -> Cast {
+    pub(super) fn own(&self, number: u64, body: Shared) -> Cast {
         let stable = self.sources.get(&self.who).map_or(0, |s| s.stable);
         let stable = if number > 0 { stable } else { 0 };
-        Cast { source: self.me, who: self.who, number, stable, body: Arc::clone(body) }
+        Cast { source: self.me, who: self.who, number, stable, body, wire: None }
     }
 
     pub(super) fn posted(&self, posted: Option<Posted>, out: &mut impl Out) {

@@ -3,10 +3,9 @@
 //! Beyond 001. A source knows when everybody has a cast ([`status`](super::status)), and does not send more than its window holds.
 
 use super::tree::Id;
-use phalanx_core::{Duration, Instant};
+use phalanx_core::{Duration, Instant, Shared};
 use phalanx_wire::cast::To;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
-use std::sync::Arc;
 
 /// What is under way.
 #[derive(Clone, PartialEq, Eq, Hash, Default, Debug)]
@@ -25,7 +24,7 @@ struct Post {
     /// How many do not have it yet.
     left: usize,
     missed: Vec<u64>,
-    body: Arc<[u8]>,
+    body: Shared,
     since: Instant,
     /// When it leaves again, and how often it has.
     again: Instant,
@@ -66,13 +65,13 @@ impl Pending {
     }
 
     /// A message to some leaves, `missed` do not get it; its number.
-    pub(super) fn post(&mut self, now: Instant, to: &[To], missed: Vec<u64>, body: &Arc<[u8]>) -> u64 {
+    pub(super) fn post(&mut self, now: Instant, to: &[To], missed: Vec<u64>, body: &Shared) -> u64 {
         self.count += 1;
         self.bytes += body.len();
         for to in to {
             self.left.entry(to.who).or_default().insert(to.letter, self.count);
         }
-        let post = Post { left: to.len(), missed, body: Arc::clone(body), since: now, again: now, tries: 0 };
+        let post = Post { left: to.len(), missed, body: body.clone(), since: now, again: now, tries: 0 };
         self.posts.insert(self.count, post);
         self.count
     }
@@ -120,7 +119,7 @@ impl Pending {
         now: Instant,
         wait: impl Fn(u32) -> Duration,
         seat: impl Fn(u64) -> Option<Id>,
-    ) -> Vec<(To, Arc<[u8]>)> {
+    ) -> Vec<(To, Shared)> {
         let due: BTreeSet<u64> =
             self.posts.iter().filter(|(_, p)| p.again + wait(p.tries) <= now).map(|(&n, _)| n).collect();
         let mut all = Vec::new();
@@ -128,7 +127,7 @@ impl Pending {
             let Some(seat) = seat(who) else { continue };
             for (&letter, number) in letters.iter().filter(|(_, number)| due.contains(number)) {
                 let Some(post) = self.posts.get(number) else { continue };
-                all.push((To { seat, who, letter, after: self.after(who, letter) }, Arc::clone(&post.body)));
+                all.push((To { seat, who, letter, after: self.after(who, letter) }, post.body.clone()));
             }
         }
         for number in due {
@@ -151,7 +150,7 @@ mod tests {
 
     #[test]
     fn a_window_moves_on_when_all_have_it() {
-        let body: Arc<[u8]> = Arc::from([0; 6]);
+        let body = Shared::from(&[0; 6]);
         let mut pending = Pending::default();
         assert!(pending.fits(100, 10), "one message always fits");
         pending.cast(1, 6);

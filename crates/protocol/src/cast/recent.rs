@@ -3,10 +3,9 @@
 //! What was sent to somebody who dies may be lost with it, so it is remembered until everybody has it, or for a while.
 
 use super::tree::Id;
-use phalanx_core::{Fingerprint, Instant};
+use phalanx_core::{Fingerprint, Instant, Shared};
 use phalanx_wire::cast::Multicast;
 use std::collections::{BTreeMap, VecDeque};
-use std::sync::Arc;
 
 /// One message of a source.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -18,7 +17,9 @@ pub(super) struct Cast {
     /// The how manieth; 0 for a message to some.
     pub(super) number: u64,
     pub(super) stable: u64,
-    pub(super) body: Arc<[u8]>,
+    pub(super) body: Shared,
+    /// All of the message, as it goes down the tree.
+    pub(super) wire: Option<Shared>,
 }
 
 /// A cast that we have had lately.
@@ -191,7 +192,7 @@ mod tests {
     use super::*;
 
     fn cast(who: u64, number: u64) -> Cast {
-        Cast { source: Id(1), who, number, stable: 0, body: Arc::from([7; 10]) }
+        Cast { source: Id(1), who, number, stable: 0, body: Shared::from(&[7; 10]), wire: None }
     }
 
     #[test]
@@ -210,7 +211,11 @@ mod tests {
         memory.expire(Instant(40), Instant(100), |c| c.number == 4);
         assert_eq!((memory.bytes, memory.deadline()), (40, Instant(50)));
         assert_eq!(memory.fit(25), 2);
-        assert_eq!(memory.of(5, 1, 9).map(|c| c.number).collect::<Vec<_>>(), [4], "the one that began anew is the last");
+        assert_eq!(
+            memory.of(5, 1, 9).map(|c| c.number).collect::<Vec<_>>(),
+            [4],
+            "the one that began anew is the last"
+        );
         assert_eq!(memory.fit(0), 1, "the last is kept");
     }
 

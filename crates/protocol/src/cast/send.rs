@@ -5,10 +5,12 @@ use super::recent::{Cast, Sent};
 use super::spread::{self, Message as Part};
 use super::tree::{Id, Tree};
 use super::walk::{Hop, Transit};
-use phalanx_core::Instant;
+use phalanx_core::{Buf, Instant, Shared};
 use phalanx_wire::cast::{Kind, Message, Multicast, To};
 use std::collections::BTreeSet;
-use std::sync::Arc;
+
+/// Room for what goes before the body of most messages.
+const HEAD: usize = 64;
 
 impl Caster {
     /// Sends a broadcast to those next below us.
@@ -16,17 +18,15 @@ impl Caster {
         let parts = spread::messages(&self.tree, self.me, |id| self.lives(id));
         // Also who sends it to nobody may have to stand in for those above it.
         self.remember(now, cast, None);
-        let mut bytes = Vec::new();
+        let mut bytes = cast.wire.clone();
         for part in parts {
             match part {
                 Part::Around(to) => self.envelop(now, cast, to, out),
                 Part::Down(to) if self.cut.contains(&to) => self.envelop(now, cast, vec![to], out),
                 Part::Down(to) => {
                     self.remember(now, cast, Some(Sent::Down(to)));
-                    if bytes.is_empty() {
-                        bytes = self.message(cast, Kind::Broadcast);
-                    }
-                    out.push(Output::Send { to, bytes: &bytes });
+                    let bytes = bytes.get_or_insert_with(|| self.message(cast, Kind::Broadcast));
+                    out.push(Output::Send { to, bytes });
                 }
             }
         }
@@ -106,9 +106,9 @@ impl Caster {
     }
 
     /// Sends a message to another one's machine: directly, unless that link does not carry.
-    pub(super) fn direct(&mut self, now: Instant, to: Id, bytes: Vec<u8>, out: &mut impl Out) {
+    pub(super) fn direct(&mut self, now: Instant, to: Id, bytes: Shared, out: &mut impl Out) {
         if self.cut.contains(&to) {
-            let cast = self.own(0, &Arc::from(bytes));
+            let cast = self.own(0, bytes);
             return self.go_on(now, &cast, header(self.me, To::seat(to)), out);
         }
         out.push(match self.tree.are_linked(self.me, to) {
@@ -122,11 +122,11 @@ impl Caster {
         out.push(Output::Send { to, bytes: &bytes });
     }
 
-    pub(super) fn message(&self, cast: &Cast, kind: Kind) -> Vec<u8> {
-        let &Cast { source, who, number, stable, ref body } = cast;
-        let mut bytes = Vec::with_capacity(body.len() + 64);
-        Message { tree: self.name, source, who, number, stable, kind, body }.encode(&mut bytes);
-        bytes
+    pub(super) fn message(&self, cast: &Cast, kind: Kind) -> Shared {
+        let &Cast { source, who, number, stable, ref body, .. } = cast;
+        let mut buf = Buf::new(0, body.len() + HEAD);
+        Message { tree: self.name, source, who, number, stable, kind, body }.encode(buf.vec_mut());
+        Shared::from(buf)
     }
 
     fn remember(&mut self, now: Instant, cast: &Cast, sent: Option<Sent>) {

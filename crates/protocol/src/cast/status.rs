@@ -18,9 +18,8 @@ use super::send::{header, letter};
 use super::source::{Branch, Crowd, Source};
 use super::spread;
 use super::tree::Id;
-use phalanx_core::{Duration, Instant};
+use phalanx_core::{Duration, Instant, Shared};
 use phalanx_wire::cast::{Kind, Says, Status};
-use std::sync::Arc;
 
 /// Each time it takes twice as long until somebody is asked again, up to so many times.
 const TRIES_MAX: u32 = 4;
@@ -90,12 +89,13 @@ impl Caster {
         self.direct(now, to, bytes, out);
     }
 
-    fn status(&self, who: u64, source: &Source, branch: Branch, says: Says) -> Vec<u8> {
+    fn status(&self, who: u64, source: &Source, branch: Branch, says: Says) -> Shared {
         let Branch { upto, own, crowd: Crowd { count, sum } } = branch;
         let first = self.memory.of(who, source.stable + 1, own).next().map_or(own + 1, |c| c.number);
         let kind = Kind::Status(Status { from: self.me, by: self.who, own, first, count, sum, says });
         let seat = self.seat_of(who).unwrap_or(self.me);
-        self.message(&Cast { source: seat, who, number: upto, stable: source.stable, body: Arc::from([]) }, kind)
+        let (body, wire) = (Shared::default(), None);
+        self.message(&Cast { source: seat, who, number: upto, stable: source.stable, body, wire }, kind)
     }
 
     /// Looks how far all branches have come with our casts.
@@ -288,7 +288,7 @@ impl Caster {
         let late = pending.late(now, |tries| Self::wait(retry, tries), |who| self.seat_of(who));
         for (to, body) in late {
             self.counters.again += 1;
-            let cast = Cast { source: me, ..self.own(0, &body) };
+            let cast = self.own(0, body);
             let bytes = self.message(&cast, letter(to));
             match self.cut.contains(&to.seat) {
                 // It leaves as it did before, around the cut.

@@ -2,7 +2,7 @@
 
 use super::route::Rule;
 use super::{CastError, Caster, Config, Id, Input, Output, Tree};
-use phalanx_core::{Duration, Each, Instant, Machine, Rng};
+use phalanx_core::{Duration, Each, Instant, Machine, Rng, Shared};
 use phalanx_wire::cast::{Kind, Message, Multicast, Says, Status, To};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -132,7 +132,9 @@ impl Net {
         if queue.is_empty() {
             self.letters.remove(&pair);
         }
-        self.act(pair.1, |node, now, out| node.handle(now, Input::Heard { bytes: &bytes }, &mut Each(out)));
+        self.act(pair.1, |node, now, out| {
+            node.handle(now, Input::Heard { bytes: &Shared::from(&bytes[..]) }, &mut Each(out))
+        });
         true
     }
 
@@ -309,16 +311,23 @@ fn bad_input_is_refused_and_lies_are_counted() {
     let mut node = Caster::new(Config::default(), tree, NAME, Id(1));
     let (now, mut out) = (Instant(1), Each(|_: Output<'_>| panic!("nothing is sent")));
     let long = vec![0; phalanx_wire::cast::BODY_MAX + 1];
-    assert_eq!(node.broadcast(now, &long, &mut out), Err(CastError::TooLarge(long.len())));
+    assert_eq!(node.broadcast(now, &long[..], &mut out), Err(CastError::TooLarge(long.len())));
     assert_eq!(node.multicast(now, &[], b"", &mut out), Err(CastError::Destinations(0)));
     assert_eq!(node.multicast(now, &[Id(7)], b"", &mut out), Err(CastError::Unknown(Id(7), 7)));
     let mut hear = |message: Message<'_>| {
         let mut bytes = Vec::new();
         message.encode(&mut bytes);
-        node.handle(now, Input::Heard { bytes: &bytes }, &mut out);
+        node.handle(now, Input::Heard { bytes: &Shared::from(&bytes[..]) }, &mut out);
     };
-    let cast =
-        |tree, source: u32, kind| Message { tree, source: Id(source), who: u64::from(source) + 1, number: 1, stable: 0, kind, body: b"" };
+    let cast = |tree, source: u32, kind| Message {
+        tree,
+        source: Id(source),
+        who: u64::from(source) + 1,
+        number: 1,
+        stable: 0,
+        kind,
+        body: b"",
+    };
     hear(cast(NAME + 1, 0, Kind::Broadcast));
     hear(cast(NAME, 7, Kind::Broadcast));
     let far = Multicast { to: vec![To::seat(Id(9))], ..Multicast::default() };
@@ -596,7 +605,7 @@ fn numbers_that_cannot_be_are_dropped_and_counted() {
     let mut hear = |who, number, stable, kind| {
         let mut bytes = Vec::new();
         Message { tree: NAME, source: Id(4), who, number, stable, kind, body: b"" }.encode(&mut bytes);
-        node.handle(now, Input::Heard { bytes: &bytes }, &mut Each(|o: Output<'_>| panic!("{o:?}")));
+        node.handle(now, Input::Heard { bytes: &Shared::from(&bytes[..]) }, &mut Each(|o: Output<'_>| panic!("{o:?}")));
         (node.counters().malformed, node.counters().strays)
     };
     for (number, stable) in [(0, 0), (5, 5), (5, 6), (5, u64::MAX)] {

@@ -1,8 +1,7 @@
 //! Messages of one source, delivered once and in their order though their ways overlap.
 
-use phalanx_core::{Fingerprint, Instant};
+use phalanx_core::{Fingerprint, Instant, Shared};
 use std::collections::BTreeMap;
-use std::sync::Arc;
 
 /// Messages that wait for an earlier one, and their bytes; past it the earlier one is given up.
 const EARLY_MAX: usize = 1024;
@@ -13,7 +12,7 @@ const EARLY_BYTES: usize = 16 << 20;
 pub(super) struct Window {
     /// The next one to deliver.
     next: u64,
-    early: BTreeMap<u64, Arc<[u8]>>,
+    early: BTreeMap<u64, Shared>,
     bytes: usize,
     /// Since when one is missing.
     since: Instant,
@@ -42,8 +41,8 @@ impl Window {
     }
 
     /// Takes a message that was not here before, and gives those that can be delivered now.
-    pub(super) fn take(&mut self, now: Instant, number: u64, body: &Arc<[u8]>) -> Vec<Arc<[u8]>> {
-        self.early.insert(number, Arc::clone(body));
+    pub(super) fn take(&mut self, now: Instant, number: u64, body: &Shared) -> Vec<Shared> {
+        self.early.insert(number, body.clone());
         self.bytes += body.len();
         let mut ready = Vec::new();
         if self.early.len() > EARLY_MAX || self.bytes > EARLY_BYTES {
@@ -64,7 +63,7 @@ impl Window {
 
     /// All up to this one have been where they were to be: those that are not here never come. How many, and those that can be
     /// delivered now.
-    pub(super) fn pass(&mut self, now: Instant, upto: u64) -> (u64, Vec<Arc<[u8]>>) {
+    pub(super) fn pass(&mut self, now: Instant, upto: u64) -> (u64, Vec<Shared>) {
         let (mut missed, mut ready) = (0, Vec::new());
         while self.next <= upto {
             let first = self.early.keys().next().copied().filter(|&first| first <= upto);
@@ -93,7 +92,7 @@ impl Window {
     }
 
     /// After a [`Window::skip`]: those that can be delivered now.
-    pub(super) fn ready(&mut self, now: Instant) -> Vec<Arc<[u8]>> {
+    pub(super) fn ready(&mut self, now: Instant) -> Vec<Shared> {
         let Some(body) = self.early.remove(&self.next) else { return Vec::new() };
         self.bytes -= body.len();
         self.take(now, self.next, &body)
@@ -105,7 +104,7 @@ impl Window {
     }
 }
 
-fn first_is(early: &BTreeMap<u64, Arc<[u8]>>, number: u64) -> bool {
+fn first_is(early: &BTreeMap<u64, Shared>, number: u64) -> bool {
     early.first_key_value().is_some_and(|(&first, _)| first == number)
 }
 
@@ -114,7 +113,7 @@ mod tests {
     use super::*;
 
     fn numbers(window: &mut Window, number: u64) -> Vec<u8> {
-        let bodies = window.take(Instant(5), number, &Arc::from([number as u8]));
+        let bodies = window.take(Instant(5), number, &Shared::from(&[number as u8]));
         bodies.iter().map(|b| b[0]).collect()
     }
 

@@ -6,8 +6,8 @@ use crate::cast::seats::{Claim, Repair};
 use crate::cast::{self, CastError, Caster, Id, Input, Tree, TreeError};
 use crate::link::Link;
 use crate::member::{Engine, Slot};
-use phalanx_core::{Addr, Code, Duration, Endpoint, Fingerprint, Instant, Machine, Port, Sink};
-use std::collections::{BTreeMap, VecDeque};
+use phalanx_core::{Addr, Buf, Code, Duration, Endpoint, Fingerprint, Instant, Machine, Port, Shared, Sink};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 /// Where casts are sent and heard.
 pub(super) const CASTS: Port = Port(4);
@@ -15,6 +15,10 @@ pub(super) const CASTS: Port = Port(4);
 const FIRST_LOOK: Duration = Duration::from_millis(300);
 /// Bytes that wait for a peer's link to take them; past it the link counts as cut.
 const UNSENT_MAX: usize = 64 << 20;
+
+/// The first byte of a cast: whom on each node it is for.
+const OWNER: u8 = 0;
+const RUMOUR: u8 = 1;
 
 /// How a node casts.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -45,7 +49,7 @@ pub enum Said<'a> {
         /// To everybody; otherwise to some.
         whole: bool,
         /// What.
-        body: &'a [u8],
+        body: &'a Shared,
     },
     /// All who live have what we cast.
     Settled {
@@ -121,6 +125,8 @@ pub(super) struct CastOut<'n, S> {
     unsent: &'n mut BTreeMap<Addr, Unsent>,
     /// Links that took nothing, and hold too much already.
     stuck: Vec<Id>,
+    /// What was cast to our rumours.
+    told: Vec<Shared>,
     out: &'n mut S,
 }
 
@@ -153,6 +159,14 @@ impl Unsent {
     }
 }
 
+/// A cast, with whom it is for.
+fn tagged(to: u8, body: &[u8]) -> Shared {
+    let mut buf = Buf::new(0, body.len() + 1);
+    buf.extend(&[to]);
+    buf.extend(body);
+    Shared::from(buf)
+}
+
 fn deliver(
     now: Instant,
     link: &mut Link,
@@ -169,8 +183,16 @@ impl<'o, S: Out> Sink<cast::Output<'o>> for CastOut<'_, S> {
         match output {
             cast::Output::Send { to, bytes } | cast::Output::Reach { to, bytes } => self.send(to, bytes),
             cast::Output::Deliver { who, whole, body } => {
-                let from = self.name(who).to_owned();
-                self.out.push(Output::Cast(Said::Delivered { from: &from, whole, body }));
+                match body.first() {
+                    Some(&OWNER) => {
+                        let from = self.names.get(&who).map_or("", String::as_str);
+                        let body = &body.slice(1..body.len());
+                        self.out.push(Output::Cast(Said::Delivered { from, whole, body }));
+                    }
+                    Some(&RUMOUR) => self.told.push(body.slice(1..body.len())),
+                    // Of a node of tomorrow.
+                    _ => {}
+                }
             }
             cast::Output::Settled { whole, number, missed } => {
                 let missed: Vec<String> = missed.iter().map(|&who| self.name(who).to_owned()).collect();
@@ -228,7 +250,7 @@ impl<E: Engine> Node<E> {
     /// # Errors
     /// See [`Refused`].
     pub fn broadcast(&mut self, now: Instant, body: &[u8], out: &mut impl Out) -> Result<u64, Refused> {
-        self.let_cast(now, out, |caster, out| caster.broadcast(now, body, out))
+        self.let_cast(now, out, |caster, out| caster.broadcast(now, tagged(OWNER, body), out))
     }
 
     /// Casts to these members; its number.
@@ -242,7 +264,17 @@ impl<E: Engine> Node<E> {
             found.map(|(&id, _)| id).ok_or_else(|| Refused::Unknown((*name).to_owned()))
         };
         let ids = to.iter().map(seat).collect::<Result<Vec<Id>, _>>()?;
-        self.let_cast(now, out, |caster, out| caster.multicast(now, &ids, body, out))
+        self.let_cast(now, out, |caster, out| caster.multicast(now, &ids, tagged(OWNER, body), out))
+    }
+
+    /// Casts a letter to the rumours of all members.
+    pub(super) fn cast_rumour(&mut self, now: Instant, letter: &[u8], out: &mut impl Out) -> Result<u64, Refused> {
+        self.let_cast(now, out, |caster, out| caster.broadcast(now, tagged(RUMOUR, letter), out))
+    }
+
+    /// Where all sit whom casts come to.
+    pub(super) fn seated(&self) -> BTreeSet<Addr> {
+        self.casts.iter().flat_map(|casts| casts.sitters.values().map(|s| s.addr)).collect()
     }
 
     fn let_cast<S: Out>(
@@ -265,15 +297,18 @@ impl<E: Engine> Node<E> {
         let Self { casts, link, parting, largest, .. } = self;
         let Casts { caster, sitters, names, unsent, .. } = casts.as_deref_mut()?;
         let caster = caster.as_mut()?;
-        let mut out = CastOut { now, link, parting, largest: *largest, sitters, names, unsent, stuck: Vec::new(), out };
-        let result = act(caster, &mut out);
-        while let Some(id) = out.stuck.pop() {
-            caster.handle(now, Input::Cut { id }, &mut out);
+        let (stuck, told) = (Vec::new(), Vec::new());
+        let mut cast_out = CastOut { now, link, parting, largest: *largest, sitters, names, unsent, stuck, told, out };
+        let result = act(caster, &mut cast_out);
+        while let Some(id) = cast_out.stuck.pop() {
+            caster.handle(now, Input::Cut { id }, &mut cast_out);
         }
+        let told = cast_out.told;
+        told.iter().for_each(|letter| self.on_rumour_cast(now, letter, out));
         Some(result)
     }
 
-    pub(super) fn on_cast(&mut self, now: Instant, bytes: &[u8], out: &mut impl Out) {
+    pub(super) fn on_cast(&mut self, now: Instant, bytes: &Shared, out: &mut impl Out) {
         self.with_caster(now, out, |caster, out| caster.handle(now, Input::Heard { bytes }, out));
     }
 

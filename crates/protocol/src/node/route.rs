@@ -6,7 +6,7 @@ use crate::cast::seats;
 use crate::link::{self, states};
 use crate::member::{self, Engine, Event, Peer, Slot};
 use phalanx_core::{
-    Addr, Boot, Buf, Code, Endpoint, Group, Identity, Instant, Machine, NodeId, Payload, Sink, Snapshot,
+    Addr, Boot, Buf, Code, Endpoint, Group, Identity, Instant, Machine, NodeId, Payload, Shared, Sink, Snapshot,
 };
 use std::sync::Arc;
 
@@ -209,7 +209,7 @@ impl<E: Engine> Node<E> {
             }
             Heard::Cast { from, bytes } => {
                 if self.peer(from).is_some() {
-                    self.on_cast(now, bytes.bytes(), out);
+                    self.on_cast(now, &Shared::from(bytes), out);
                 }
             }
             Heard::Writable { node } => {

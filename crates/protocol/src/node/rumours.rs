@@ -7,6 +7,9 @@ use crate::rumour::{self, Id, Input, Rumours, Words, keys::Keys};
 use crate::zone::Zone;
 use phalanx_core::{Addr, Buf, Code, Duration, Instant, Machine, Sink};
 
+/// What a letter has besides its words, at most.
+const LETTER_MAX: usize = 512;
+
 /// The rumours' decisions.
 struct RumoursOut<'n, S> {
     errands: &'n mut Vec<Errand>,
@@ -52,7 +55,27 @@ impl<E: Engine> Node<E> {
     /// # Errors
     /// As [`Rumours::tell`]; `NotInitialized` without rumours.
     pub fn tell(&mut self, now: Instant, words: Words<'_>, out: &mut impl Out) -> Result<Id, Code> {
-        self.with(now, out, |rumours, neighbours, out| rumours.tell(now, words, neighbours, out))
+        if !self.caster().is_some_and(|c| c.has_room(words.body.len() + words.name.len() + LETTER_MAX)) {
+            return self.with(now, out, |rumours, neighbours, out| rumours.tell(now, words, neighbours, out));
+        }
+        let seated = self.seated();
+        let (id, letter) = self.with(now, out, |rumours, neighbours, out| {
+            let apart: Vec<Addr> = neighbours.iter().copied().filter(|n| !seated.contains(n)).collect();
+            rumours.tell_tree(now, words, (neighbours, &apart), out)
+        })?;
+        // There is room for it.
+        let _ = self.cast_rumour(now, &letter, out);
+        Ok(id)
+    }
+
+    /// A rumour came down the tree of casts.
+    pub(super) fn on_rumour_cast(&mut self, now: Instant, bytes: &[u8], out: &mut impl Out) {
+        let seated = self.seated();
+        let _ = self.with(now, out, |rumours, neighbours, out| {
+            let apart: Vec<Addr> = neighbours.iter().copied().filter(|n| !seated.contains(n)).collect();
+            rumours.handle(now, Input::Cast { bytes, neighbours, apart: &apart }, out);
+            Ok(())
+        });
     }
 
     /// Asks all members of the zone something.

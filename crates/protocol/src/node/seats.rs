@@ -13,6 +13,8 @@ use std::collections::BTreeMap;
 
 /// Changes that come together are looked at together.
 const LOOK: Duration = Duration::from_millis(20);
+/// A hole in the tree is no hurry: casts go around it, and whoever sees somebody die has more urgent things to do.
+const LOOK_AT_HOLES: Duration = Duration::from_millis(100);
 /// Names of those who sit nowhere any more; past it they are forgotten.
 const GONE_MAX: usize = 4096;
 
@@ -52,7 +54,7 @@ impl<E: Engine> Node<E> {
     /// A member's seat changed, or it is gone.
     pub(super) fn on_sitter(&mut self, now: Instant, member: Slot, is_gone: bool, out: &mut impl Out) {
         let Some(casts) = &mut self.casts else { return };
-        casts.look_at = casts.look_at.min(now + LOOK);
+        casts.look_at = casts.look_at.min(now + if is_gone { LOOK_AT_HOLES } else { LOOK });
         let gone = if is_gone { casts.slots.remove(&member) } else { None };
         if let Some(id) = gone.filter(|id| casts.mine.is_none_or(|m| m.seat != *id)) {
             self.with_caster(now, out, |caster, out| caster.handle(now, Input::Failed { ids: &[id] }, out));
@@ -77,7 +79,8 @@ impl<E: Engine> Node<E> {
             all.insert(card.identity, (sitter, claim));
         }
         let Some(identity) = engine.card(me).map(|c| c.identity) else { return };
-        let look = |all: &BTreeMap<Identity, (Sitter, Option<Claim>)>| Seats::of(all.iter().map(|(w, (_, c))| (*w, *c)));
+        let look =
+            |all: &BTreeMap<Identity, (Sitter, Option<Claim>)>| Seats::of(all.iter().map(|(w, (_, c))| (*w, *c)));
         let mut seats = look(&all);
         let fill = std::mem::take(&mut casts.fill);
         let wanted = match casts.config.external {

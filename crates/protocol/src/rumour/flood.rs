@@ -41,7 +41,9 @@ pub(super) struct Going<'a> {
     pub(super) until: Instant,
     /// Who has it.
     pub(super) but: Option<Addr>,
+    /// All neighbours, and those of them who hear it from us.
     pub(super) neighbours: &'a [Addr],
+    pub(super) to: &'a [Addr],
 }
 
 impl Default for Flood {
@@ -76,15 +78,20 @@ impl Flood {
     pub(super) fn pass_on(&mut self, now: Instant, heard: Heard<'_>, until: Instant, out: &mut impl Out) {
         let Heard { from, letter, neighbours } = heard;
         if let Some(hops) = letter.hops.checked_sub(1) {
-            self.spread(now, &Letter { hops, ..letter }, Going { until, but: Some(from), neighbours }, out);
+            self.spread(
+                now,
+                &Letter { hops, ..letter },
+                Going { until, but: Some(from), neighbours, to: neighbours },
+                out,
+            );
         }
     }
 
     pub(super) fn spread(&mut self, now: Instant, letter: &Letter<'_>, going: Going<'_>, out: &mut impl Out) {
-        let Going { until, but, neighbours } = going;
+        let Going { until, but, neighbours, to } = going;
         let mut bytes = Vec::new();
         letter.encode(&mut bytes);
-        for &to in neighbours.iter().filter(|&&n| Some(n) != but) {
+        for &to in to.iter().filter(|&&n| Some(n) != but) {
             out.push(Output::Send { to, bytes: &bytes });
         }
         let known = neighbours.iter().copied().chain(but).collect();

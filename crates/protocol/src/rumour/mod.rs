@@ -15,6 +15,9 @@
 //! | `question` | what is asked, and the way of the replies |
 //! | [`keys`] | which of two rings is newer |
 //!
+//! Where members sit in a tree of casts, what is told goes down that tree: a message each, and not one over each link. Only who has no seat yet
+//! hears it from its neighbours.
+//!
 //! For a few seconds a rumour is kept, and given to neighbours that are new: who is in somebody's view and was not linked
 //! yet when it passed hears it all the same. Who joins later does not.
 
@@ -72,6 +75,15 @@ pub enum Input<'a> {
         bytes: &'a [u8],
         /// To whom it may be passed on.
         neighbours: &'a [Addr],
+    },
+    /// A letter came down the tree of casts.
+    Cast {
+        /// The letter.
+        bytes: &'a [u8],
+        /// Our neighbours.
+        neighbours: &'a [Addr],
+        /// Those of them who have no seat in the tree.
+        apart: &'a [Addr],
     },
     /// A session with a peer began.
     Up {
@@ -215,13 +227,57 @@ impl Rumours {
         neighbours: &[Addr],
         out: &mut impl Out,
     ) -> Result<Id, Code> {
+        self.begin_tale(now, words, (neighbours, neighbours), out).map(|(id, _)| id)
+    }
+
+    /// As [`Rumours::tell`], where the letter is to go down the tree of casts: only neighbours `apart` from it hear of it from us. Gives the
+    /// letter.
+    ///
+    /// # Errors
+    /// As [`Rumours::tell`].
+    pub fn tell_tree(
+        &mut self,
+        now: Instant,
+        words: Words<'_>,
+        (neighbours, apart): (&[Addr], &[Addr]),
+        out: &mut impl Out,
+    ) -> Result<(Id, Vec<u8>), Code> {
+        self.begin_tale(now, words, (neighbours, apart), out)
+    }
+
+    fn begin_tale(
+        &mut self,
+        now: Instant,
+        words: Words<'_>,
+        (neighbours, to): (&[Addr], &[Addr]),
+        out: &mut impl Out,
+    ) -> Result<(Id, Vec<u8>), Code> {
         let id = self.begin(words)?;
         let name = self.name.clone();
         let letter = self.letter(Kind::Tell, id, HOPS);
         let letter = Letter { from: name.as_str(), name: words.name, body: words.body, ..letter };
-        self.flood.spread(now, &letter, Going { until: now + KEPT, but: None, neighbours }, out);
+        self.flood.spread(now, &letter, Going { until: now + KEPT, but: None, neighbours, to }, out);
         out.push(Output::Told { from: name.as_str(), words });
-        Ok(id)
+        let mut bytes = Vec::new();
+        letter.encode(&mut bytes);
+        Ok((id, bytes))
+    }
+
+    /// What comes down the tree comes to all who sit there.
+    fn on_cast(&mut self, now: Instant, bytes: &[u8], (neighbours, to): (&[Addr], &[Addr]), out: &mut impl Out) {
+        let Ok(letter) = Letter::parse(bytes) else {
+            self.counters.malformed += 1;
+            return;
+        };
+        if letter.kind != Kind::Tell {
+            self.counters.malformed += 1;
+        } else if self.flood.note(Id { boot: letter.boot, number: letter.number }) {
+            self.counters.heard += 1;
+            self.flood.spread(now, &letter, Going { until: now + KEPT, but: None, neighbours, to }, out);
+            out.push(Output::Told { from: letter.from, words: words(&letter) });
+        } else {
+            self.counters.repeated += 1;
+        }
     }
 
     /// Asks a member for a sign of life; says by which number it will be answered.
@@ -363,6 +419,7 @@ impl Machine for Rumours {
                 Ok(letter) => self.on_letter(now, Heard { from, letter, neighbours }, out),
                 Err(_) => self.counters.malformed += 1,
             },
+            Input::Cast { bytes, neighbours, apart } => self.on_cast(now, bytes, (neighbours, apart), out),
             // Before the first change all have the same keys, or could not meet.
             Input::Up { addr } if self.keys.epoch > keys::FIRST => self.send_epoch(addr, out),
             Input::Up { .. } => {}

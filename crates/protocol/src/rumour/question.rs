@@ -90,7 +90,7 @@ impl Rumours {
         if hops == 0 {
             send(&letter, to[0], out);
         } else {
-            self.flood.spread(now, &letter, Going { until, but: None, neighbours: to }, out);
+            self.flood.spread(now, &letter, Going { until, but: None, neighbours: to, to }, out);
         }
         Ok(id)
     }

@@ -126,6 +126,33 @@ fn everybody_hears_a_rumour_once() {
     assert!(world.sent <= 30 * 4, "each member passes it on once");
 }
 
+/// What goes down the tree costs a message each; who has no seat there hears it from its neighbours, and who is linked later, too.
+#[test]
+fn st_4_what_is_cast_is_heard_once_also_by_who_has_no_seat() {
+    let mut world = World::new(12);
+    let apart = |neighbours: &[Addr]| neighbours.iter().copied().filter(|&a| a == addr(7)).collect::<Vec<_>>();
+    let (_, letter) = world
+        .call(4, |r, now, neighbours, out| {
+            r.tell_tree(now, words("deploy", b"v2"), (neighbours, &apart(neighbours)), out)
+        })
+        .unwrap();
+    for at in (0..12).filter(|&at| at != 7) {
+        world.call(at, |r, now, neighbours, out| {
+            r.handle(now, Input::Cast { bytes: &letter, neighbours, apart: &apart(neighbours) }, out);
+        });
+    }
+    assert_eq!(world.mail.len(), 4, "to the one without a seat, from each of its neighbours");
+    world.deliver();
+    for said in &world.said {
+        assert_eq!(said[..], [Said::Told("n4".into(), "deploy".into(), b"v2".to_vec())]);
+    }
+    let malformed = world.call(1, |r, now, neighbours, out| {
+        r.handle(now, Input::Cast { bytes: b"?", neighbours, apart: &[] }, out);
+        r.counters().malformed
+    });
+    assert_eq!(malformed, 1);
+}
+
 /// A member that is in the asker's view, and that nobody was linked with when the question passed, is asked all the same.
 #[test]
 fn who_is_just_being_linked_hears_it_too() {

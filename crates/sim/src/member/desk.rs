@@ -19,8 +19,8 @@ pub struct Cast {
 pub struct Place {
     /// The seat.
     pub seat: Id,
-    /// In which life.
-    pub life: u64,
+    /// What its casts are known by.
+    pub who: u64,
 }
 
 impl Cast {
@@ -98,7 +98,7 @@ mod tests {
     #[test]
     fn only_changes_are_told() {
         let (mut desk, mut told) = (Desk::new(0, 1), Vec::new());
-        let place = |seat| Place { seat: Id(seat), life: 1 };
+        let place = |seat| Place { seat: Id(seat), who: 1 };
         desk.look([(1, place(1)), (2, place(2))].into_iter(), |n, p| told.push((n, p)));
         desk.look([(1, place(1)), (2, place(2))].into_iter(), |n, p| told.push((n, p)));
         desk.look([(2, place(1))].into_iter(), |n, p| told.push((n, p)));

@@ -87,7 +87,7 @@ pub enum Note {
     Cast {
         /// What.
         cast: Cast,
-        /// Its number in the life of the member's seat.
+        /// Its number among those of the member's start.
         number: u64,
     },
     /// The member cannot cast now.
@@ -284,8 +284,7 @@ impl<E: Engine + Send> Member<E> {
     /// Says who sits elsewhere than before.
     fn tell_places(&mut self, net: &mut Ctx<'_, Self>) {
         let Self { node, desk: Some(desk), .. } = self else { return };
-        let place =
-            |(seat, slot, life): (Id, Slot, u64)| Some((whereabouts(node.engine(), slot)?, Place { seat, life }));
+        let place = |(seat, slot, who): (Id, Slot, u64)| Some((whereabouts(node.engine(), slot)?, Place { seat, who }));
         desk.look(node.sitters().filter_map(place), |node, place| net.note(Note::Sees { node, place }));
     }
 

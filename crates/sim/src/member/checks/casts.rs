@@ -1,11 +1,11 @@
 //! ST-4: casts come once, in the order of their source, and to all who are there.
 //!
-//! *There* is who has lived since before the cast, seen by the others who have in the same place of the tree all the time. A tree goes
+//! *There* is who has lived since before the cast, seen by the others who have in the tree all the time, wherever in it. A tree goes
 //! around whoever the zone takes for dead, and nobody keeps for it what it misses meanwhile: such nodes are excused, and counted when it cost
 //! them a cast. Of a source that dies, all who see each other all the time have a cast, or none.
 //!
 //! After healing each node must sit in a place that all know, and sources must be told that their casts have settled, but those that
-//! took another place: their casts are those of another life.
+//! went to another zone: that is another tree.
 
 use super::views::live;
 use crate::check::{Checker, Cluster, Verdict};
@@ -29,9 +29,9 @@ pub struct CastTally {
     pub refused: u64,
     /// Deliveries, at all nodes.
     pub delivered: u64,
-    /// Casts whose source took another place before they had settled.
+    /// Casts whose source went to another zone before they had settled.
     pub moved: u64,
-    /// Deliveries that were missed by nodes who were not there all the time.
+    /// Deliveries that were missed by nodes who lived, but were not seen by all others all the time.
     pub excused: u64,
 }
 
@@ -106,21 +106,27 @@ impl Casts {
     }
 
     fn on_sees(&mut self, at: Instant, by: u32, node: u32, place: Option<Place>) {
-        if node == by {
+        let before = self.sees.get(&(by, node)).copied();
+        let is_same = before.map(|(place, _)| place.who) == place.map(|place| place.who);
+        if node == by && !is_same {
             let open = self.open.remove(&by).unwrap_or_default();
             self.tally.lock().moved += open.len() as u64;
             self.moved.extend(open.into_values());
         }
         match place {
-            Some(place) => _ = self.sees.insert((by, node), (place, at)),
+            // Whoever takes another place is the same one.
+            Some(place) => {
+                let since = before.filter(|_| is_same).map_or(at, |(_, since)| since);
+                self.sees.insert((by, node), (place, since));
+            }
             None => _ = self.sees.remove(&(by, node)),
         }
     }
 
-    /// Whether one has seen the other in one place since before then, and that place is its own.
+    /// Whether one has seen the other since before then.
     fn has_seen(&self, by: u32, node: u32, then: Instant) -> bool {
-        let own = self.sees.get(&(node, node)).map(|s| s.0);
-        self.sees.get(&(by, node)).is_some_and(|&(place, since)| own == Some(place) && since + KNOWN <= then)
+        let own = self.sees.get(&(node, node)).map(|s| s.0.who);
+        self.sees.get(&(by, node)).is_some_and(|&(place, since)| own == Some(place.who) && since + KNOWN <= then)
     }
 
     /// Those who were there when a cast was made and see each other all the time, in groups that do not; and all others who live.
@@ -164,7 +170,9 @@ impl Casts {
         let (mut missed, mut excuses) = (None, 0);
         for (cast, &then) in self.sent.iter().filter(|c| !self.moved.contains(c.0)) {
             let (groups, excused) = self.groups(*cast, then);
-            excuses += excused.iter().filter(|&&n| !self.has(n, cast)).count() as u64;
+            // Who came later was not there at all.
+            let lived = |n: &u32| self.lives.get(n).is_some_and(|l| l.1 <= then);
+            excuses += excused.iter().filter(|n| lived(n) && !self.has(**n, cast)).count() as u64;
             let owed = self.lives_on(*cast);
             for group in groups {
                 let lacks = group.iter().find(|&&n| !self.has(n, cast));
@@ -187,14 +195,14 @@ fn misplaced<E: Engine + Send>(cluster: &Cluster<'_, Member<E>>) -> Option<Strin
     let own = |member: &Member<E>, node: u32| {
         let caster = member.node().caster()?;
         let mut sitters = member.node().sitters();
-        sitters.find(|s| s.0 == caster.me() && member.whereabouts(s.1) == Some(node)).map(|(id, _, life)| (id, life))
+        sitters.find(|s| s.0 == caster.me() && member.whereabouts(s.1) == Some(node)).map(|(id, _, who)| (id, who))
     };
     for (node, member) in living() {
-        let Some((seat, life)) = own(member, node) else { return Some(format!("node {node} sits nowhere")) };
+        let Some((seat, who)) = own(member, node) else { return Some(format!("node {node} sits nowhere")) };
         let zone = member.layout().zone_of(node);
         for (other, observer) in living().filter(|(n, m)| m.layout().zone_of(*n) == zone) {
             let seen = observer.node().sitters().find(|s| s.0 == seat);
-            if seen.is_none_or(|s| observer.whereabouts(s.1) != Some(node) || s.2 != life) {
+            if seen.is_none_or(|s| observer.whereabouts(s.1) != Some(node) || s.2 != who) {
                 return Some(format!("node {other} does not see node {node} in seat {seat}"));
             }
             if !observer.node().caster().is_some_and(|c| c.lives(seat)) {
@@ -262,5 +270,104 @@ impl<E: Engine + Send> Checker<Member<E>> for Casts {
     fn ended(&mut self, _: Instant, _: &Cluster<'_, Member<E>>, _: &mut Verdict) {
         let excused = self.missed().1;
         self.tally.lock().excused = excused;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use phalanx_protocol::cast::Id;
+    use phalanx_protocol::zone::Zone;
+
+    const CAST: Cast = Cast { source: 0, boot: 1, number: 1 };
+    const LATER: Cast = Cast { number: 2, ..CAST };
+
+    fn place(node: u32) -> Option<Place> {
+        Some(Place { seat: Id(node), who: u64::from(node) + 1 })
+    }
+
+    /// Nodes that have seen each other for long.
+    fn checker(nodes: u32) -> Casts {
+        let mut checker = Casts::default();
+        for by in 0..nodes {
+            assert_eq!(says(&mut checker, 0, by, Note::Started { incarnation: 1 }), [""; 0]);
+            (0..nodes).for_each(|node| _ = says(&mut checker, 0, by, Note::Sees { node, place: place(node) }));
+        }
+        checker
+    }
+
+    fn says(checker: &mut Casts, s: u64, by: u32, note: Note) -> Vec<String> {
+        let mut verdict = Verdict::default();
+        Checker::<Member<Zone>>::note(checker, Instant::ZERO + Duration::from_secs(s), by, &note, &mut verdict);
+        verdict.violations.into_iter().map(|v| v.1).collect()
+    }
+
+    fn casts(checker: &mut Casts, s: u64, cast: Cast) {
+        assert_eq!(says(checker, s, cast.source, Note::Cast { cast, number: cast.number }), [""; 0]);
+    }
+
+    fn handed(checker: &mut Casts, by: u32, cast: Cast) -> Vec<String> {
+        says(checker, 20, by, Note::Delivered { cast: Some(cast), from: Some(cast.source) })
+    }
+
+    #[test]
+    fn what_is_handed_over_twice_or_too_late_or_was_never_cast_is_caught() {
+        let mut checker = checker(2);
+        assert!(handed(&mut checker, 1, CAST)[0].contains("never cast that"));
+        casts(&mut checker, 10, CAST);
+        casts(&mut checker, 10, LATER);
+        assert_eq!(handed(&mut checker, 1, LATER), [""; 0]);
+        assert!(handed(&mut checker, 1, CAST)[0].contains("after"));
+        assert!(handed(&mut checker, 1, LATER)[0].contains("twice"));
+        let forged = Note::Delivered { cast: Some(LATER), from: Some(1) };
+        assert!(says(&mut checker, 20, 0, forged)[0].contains("for the source"));
+        assert!(says(&mut checker, 20, 0, Note::Delivered { cast: None, from: None })[0].contains("nobody cast"));
+        assert_eq!(says(&mut checker, 21, 1, Note::Started { incarnation: 2 }), [""; 0]);
+        assert_eq!(handed(&mut checker, 1, LATER), [""; 0], "who starts again may have it again");
+    }
+
+    #[test]
+    fn what_somebody_misses_is_caught_unless_it_is_excused() {
+        let mut checker = checker(3);
+        casts(&mut checker, 10, CAST);
+        [0, 1].into_iter().for_each(|by| assert_eq!(handed(&mut checker, by, CAST), [""; 0]));
+        assert!(checker.missed().0.unwrap().contains("node 2 does not have"));
+        // A move does not excuse it.
+        let elsewhere = Some(Place { seat: Id(7), who: 3 });
+        for by in 0..3 {
+            says(&mut checker, 12, by, Note::Sees { node: 2, place: elsewhere });
+        }
+        assert!(checker.missed().0.is_some());
+        // Somebody took it for dead for a moment.
+        says(&mut checker, 13, 0, Note::Sees { node: 2, place: None });
+        says(&mut checker, 13, 0, Note::Sees { node: 2, place: elsewhere });
+        assert_eq!(checker.missed(), (None, 1));
+        // It started again since: it was not there.
+        says(&mut checker, 14, 2, Note::Started { incarnation: 2 });
+        assert_eq!(checker.missed(), (None, 0));
+    }
+
+    #[test]
+    fn of_a_source_that_died_all_have_it_or_none() {
+        let mut checker = checker(4);
+        casts(&mut checker, 10, CAST);
+        checker.dies(0);
+        assert_eq!(checker.missed(), (None, 0), "it took it with it");
+        handed(&mut checker, 2, CAST);
+        assert!(checker.missed().0.unwrap().contains("Some(2)"));
+        [1, 3].into_iter().for_each(|by| assert_eq!(handed(&mut checker, by, CAST), [""; 0]));
+        assert_eq!(checker.missed(), (None, 0));
+    }
+
+    #[test]
+    fn who_is_not_told_waits() {
+        let mut checker = checker(2);
+        casts(&mut checker, 10, CAST);
+        casts(&mut checker, 10, LATER);
+        says(&mut checker, 11, 0, Note::Settled(1));
+        assert_eq!(checker.open[&0].len(), 1);
+        // In another tree it has another number, and nobody answers there.
+        says(&mut checker, 12, 0, Note::Sees { node: 0, place: Some(Place { seat: Id(0), who: 99 }) });
+        assert!(!checker.open.contains_key(&0) && checker.tally().get().moved == 1);
     }
 }
