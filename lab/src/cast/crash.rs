@@ -67,7 +67,7 @@ impl Experiment for CastCrash {
             late += before.without + after.without;
             for (what, took) in [("undamaged", &before), ("3 killed", &after)] {
                 run.row(row! {
-                    "what": what, "trial": trial, "nodes": nodes, "last_ms": significant(took.last_ms),
+                    "what": what, "trial": trial, "nodes": nodes, "half_ms": significant(took.half_ms), "last_ms": significant(took.last_ms),
                     "settled_ms": significant(took.settled_ms), "without": took.without,
                 });
             }
@@ -92,7 +92,8 @@ impl Experiment for CastCrash {
 
 /// What became of a cast.
 struct Took {
-    /// Until the last survivor had it.
+    /// Until half of the survivors had it, and the last of them.
+    half_ms: f64,
     last_ms: f64,
     /// Until its source knew.
     settled_ms: f64,
@@ -152,13 +153,14 @@ impl Hall {
         let source = thread::spawn(move || client.cast(&To::All, "", body));
         dying.iter().try_for_each(crate::peers::process::Process::kill)?;
         let mut heard: BTreeMap<usize, u32> = BTreeMap::new();
-        let (mut last, survivors) = (began, self.nodes - victims.len());
+        let (mut half, mut last, survivors) = (began, began, self.nodes - victims.len());
         while heard.len() < survivors {
             let left = PATIENCE.saturating_sub(began.elapsed());
             let Ok((node, said, at)) = self.told.recv_timeout(left) else { break };
             if said == words && !victims.contains(&node) {
                 *heard.entry(node).or_default() += 1;
                 last = last.max(at);
+                half = if 2 * heard.len() <= survivors { last } else { half };
             }
         }
         let reached = source.join().map_err(|_| said("the source broke down"))?.map_err(said)?;
@@ -169,8 +171,8 @@ impl Hall {
             }
         }
         let once = heard.values().filter(|&&n| n == 1).count();
-        let last_ms = last.duration_since(began).as_secs_f64() * 1e3;
-        Ok(Took { last_ms, settled_ms: reached.us as f64 / 1e3, without: survivors - once })
+        let [half_ms, last_ms] = [half, last].map(|at| at.duration_since(began).as_secs_f64() * 1e3);
+        Ok(Took { half_ms, last_ms, settled_ms: reached.us as f64 / 1e3, without: survivors - once })
     }
 
     /// The dead come back.

@@ -62,6 +62,9 @@ enum Machine {
         /// How ways around the dead are chosen: basic, variant, aware, detour
         #[arg(long, default_value = "detour", value_parser = rule)]
         rule: Rule,
+        /// Who has a cast says so
+        #[arg(long)]
+        receipts: bool,
     },
 }
 
@@ -87,8 +90,8 @@ fn main() -> ExitCode {
         Machine::Cast { nodes, source, .. } if source >= nodes => {
             wrong(&format_args!("there is no node {source} among {nodes} to cast"))
         }
-        Machine::Cast { nodes, fan_out, crashes, source, casts, rule } => {
-            match Cast::new(cast::Bounds { nodes, fan_out, crashes, source, casts, rule }) {
+        Machine::Cast { nodes, fan_out, crashes, source, casts, rule, receipts } => {
+            match Cast::new(cast::Bounds { nodes, fan_out, crashes, source, casts, rule, receipts }) {
                 Ok(model) => told(&check(model, states, time)),
                 Err(why) => wrong(&why),
             }

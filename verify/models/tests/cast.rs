@@ -10,7 +10,8 @@ fn explore(bounds: Bounds) -> Report<Action> {
     report
 }
 
-const SMALL: Bounds = Bounds { nodes: 4, fan_out: 2, crashes: 1, source: 0, casts: 1, rule: Rule::Detour };
+const SMALL: Bounds =
+    Bounds { nodes: 4, fan_out: 2, crashes: 1, source: 0, casts: 1, rule: Rule::Detour, receipts: false };
 
 #[test]
 fn st_7_a_crash_at_any_moment_by_any_rule() {
@@ -27,4 +28,15 @@ fn st_7_two_crashes_and_two_casts() {
     // Nobody is left around it: it finds itself below dead destinations, and sent to itself for ever.
     explore(Bounds { crashes: 2, source: 3, ..SMALL });
     explore(Bounds { casts: 2, ..SMALL });
+}
+
+/// Whoever casts and lives is told that all have it, and never before they have.
+#[test]
+fn st_7_what_is_told_to_have_settled_has() {
+    let told = Bounds { receipts: true, ..SMALL };
+    for source in [0, 1, 3] {
+        explore(Bounds { source, ..told });
+    }
+    explore(Bounds { nodes: 3, casts: 2, ..told });
+    explore(Bounds { nodes: 3, crashes: 2, source: 1, ..told });
 }

@@ -18,10 +18,10 @@ use super::journal::Journal;
 use phalanx_api::{Event, State, What};
 use std::io;
 use std::process::Stdio;
-use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::process::Command;
+use tokio::sync::watch;
 
 /// A script that runs longer is ended.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -117,17 +117,16 @@ impl Filter {
 
 /// The scripts of an agent.
 #[derive(Clone, Debug, Default)]
-pub struct Handlers(Arc<RwLock<Vec<Handler>>>);
+pub struct Handlers(watch::Sender<Vec<Handler>>);
 
 impl Handlers {
     /// These are run from now on.
     pub fn set(&self, handlers: Vec<Handler>) {
-        *self.0.write().unwrap_or_else(PoisonError::into_inner) = handlers;
+        self.0.send_replace(handlers);
     }
 
     fn of(&self, what: &What) -> Vec<Handler> {
-        let all = self.0.read().unwrap_or_else(PoisonError::into_inner);
-        all.iter().filter(|h| h.is_for(what)).cloned().collect()
+        self.0.borrow().iter().filter(|h| h.is_for(what)).cloned().collect()
     }
 
     /// Runs scripts as things happen, on a thread of its own.
@@ -142,14 +141,18 @@ impl Handlers {
     }
 
     async fn follow(&self, journal: &Journal, remote: &Remote) {
-        let mut after = journal.last();
-        loop {
-            journal.wait(after).await;
-            for event in journal.since(after, BATCH) {
-                for handler in self.of(&event.what) {
-                    run(&handler, &event, remote).await;
+        let mut all = self.0.subscribe();
+        // Without scripts it sleeps: each wake is time that a node has not when many fail at once.
+        while all.wait_for(|all| !all.is_empty()).await.is_ok() {
+            let mut after = journal.last();
+            while !self.0.borrow().is_empty() {
+                journal.wait(after).await;
+                for event in journal.since(after, BATCH) {
+                    for handler in self.of(&event.what) {
+                        run(&handler, &event, remote).await;
+                    }
+                    after = event.id;
                 }
-                after = event.id;
             }
         }
     }
