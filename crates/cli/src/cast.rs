@@ -7,7 +7,7 @@ use phalanx_daemon::seeds;
 use std::io::Write;
 use std::process::ExitCode;
 
-/// Casts something to all members of the zone, or to some, and says when all who live have it
+/// Casts something to all members, or to some, and says when all who live have it
 #[derive(clap::Args)]
 #[command(group = clap::ArgGroup::new("instead").args(["listen", "seats", "repair"]).conflicts_with("what"))]
 #[command(group = clap::ArgGroup::new("whom").args(["to", "job", "zone"]).conflicts_with("instead"))]
@@ -26,7 +26,7 @@ pub(crate) struct Args {
     /// Only to the tasks of this job
     #[arg(long, value_name = "JOB")]
     job: Option<String>,
-    /// To all members of this zone, instead of ours
+    /// Only to the members of this zone
     #[arg(long, value_name = "ZONE")]
     zone: Option<String>,
     /// What the cast is called

@@ -1,14 +1,8 @@
 //! ST-2: seats in a real etcd, which is killed for real. Each test has its own, on a loopback address of its own.
 
-use nix::sys::signal::{Signal, kill};
-use nix::unistd::Pid;
+use phalanx_cluster::etcd::Etcd as Server;
 use phalanx_daemon::etcd::{Etcd, EtcdError, Holder, Keeper, Reuse, Seat, Update};
 use std::collections::BTreeSet;
-use std::fs::File;
-use std::net::{Ipv4Addr, SocketAddr, TcpListener};
-use std::path::PathBuf;
-use std::process::{Child, Command, Stdio};
-use std::sync::atomic::{AtomicU8, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
 use tokio::runtime::Runtime;
@@ -19,79 +13,12 @@ const PATIENCE: Duration = Duration::from_secs(30);
 const SHORT: Duration = Duration::from_secs(2);
 /// A lease that lasts longer than any test.
 const LONG: Duration = Duration::from_secs(60);
-const MISSING: &str = "etcd is not installed, and this tests against a real one: `apt-get install etcd-server`, \
-                       or put the `etcd` of another package into the PATH";
-
-/// An etcd of one node, and its data. Both end with it, also when a test panics.
-struct Server {
-    clients: SocketAddr,
-    peers: SocketAddr,
-    dir: PathBuf,
-    child: Option<Child>,
+fn etcd(server: &Server, ttl: Duration) -> Etcd {
+    Etcd::new([server.url()], "/phalanx/test/zone/", ttl).unwrap()
 }
 
-impl Server {
-    /// One that does not run yet.
-    fn new() -> Self {
-        static NEXT: AtomicU8 = AtomicU8::new(1);
-        let (number, pid) = (NEXT.fetch_add(1, Ordering::Relaxed), std::process::id());
-        let host = Ipv4Addr::new(127, 41, (pid % 256) as u8, number);
-        let free = || TcpListener::bind((host, 0)).unwrap();
-        let (clients, peers) = (free(), free());
-        let dir = std::env::temp_dir().join(format!("phalanx-etcd-{pid}-{number}"));
-        std::fs::create_dir_all(&dir).unwrap();
-        Self { clients: clients.local_addr().unwrap(), peers: peers.local_addr().unwrap(), dir, child: None }
-    }
-
-    fn running() -> Self {
-        let mut server = Self::new();
-        server.start();
-        server
-    }
-
-    /// Starts it, with the data that it had, and waits until it answers.
-    fn start(&mut self) {
-        let (clients, peers) = (format!("http://{}", self.clients), format!("http://{}", self.peers));
-        let log = File::options().append(true).create(true).open(self.dir.join("log")).unwrap();
-        let mut command = Command::new("etcd");
-        command.arg("--data-dir").arg(self.dir.join("data")).args(["--name", "only", "--log-outputs", "stderr"]);
-        command.args(["--listen-client-urls", &clients, "--advertise-client-urls", &clients]);
-        command.args(["--listen-peer-urls", &peers, "--initial-advertise-peer-urls", &peers]);
-        command.args(["--initial-cluster", &format!("only={peers}")]);
-        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(log);
-        let child = command.spawn().unwrap_or_else(|e| panic!("{MISSING} ({e})"));
-        self.child = Some(child);
-        let (etcd, began) = (self.etcd(LONG), Instant::now());
-        while let Err(why) = runtime().block_on(etcd.seats()) {
-            let log = || std::fs::read_to_string(self.dir.join("log")).unwrap_or_default();
-            assert!(began.elapsed() < PATIENCE, "etcd does not start: {why}\n{}", log());
-            std::thread::sleep(Duration::from_millis(50));
-        }
-    }
-
-    /// kill -9.
-    fn kill(&mut self) {
-        let mut child = self.child.take().expect("it runs");
-        kill(Pid::from_raw(child.id().try_into().unwrap()), Signal::SIGKILL).unwrap();
-        child.wait().unwrap();
-    }
-
-    fn etcd(&self, ttl: Duration) -> Etcd {
-        Etcd::new([format!("http://{}", self.clients)], "/phalanx/test/zone/", ttl).unwrap()
-    }
-
-    fn seats(&self) -> Vec<Seat> {
-        runtime().block_on(self.etcd(LONG).seats()).unwrap()
-    }
-}
-
-impl Drop for Server {
-    fn drop(&mut self) {
-        if self.child.is_some() {
-            self.kill();
-        }
-        let _ = std::fs::remove_dir_all(&self.dir);
-    }
+fn seats(server: &Server) -> Vec<Seat> {
+    runtime().block_on(etcd(server, LONG).seats()).unwrap()
 }
 
 fn runtime() -> Runtime {
@@ -142,10 +69,10 @@ fn trouble(updates: &Receiver<Update>) -> String {
 
 #[test]
 fn st_2_twenty_at_once_get_the_twenty_lowest_seats() {
-    let server = Server::running();
+    let Some(server) = Server::running() else { return };
     runtime().block_on(async {
         let claims = (0..20).map(|n| {
-            let mut etcd = server.etcd(LONG);
+            let mut etcd = etcd(&server, LONG);
             tokio::spawn(async move { (etcd.claim(&holder(n), Reuse::Lowest).await.unwrap(), etcd) })
         });
         let mut claimed = Vec::new();
@@ -158,7 +85,7 @@ fn st_2_twenty_at_once_get_the_twenty_lowest_seats() {
             seats.iter().map(|s| (s.number, s.life)).collect::<Vec<_>>(),
             (0..20).map(|n| (n, 1)).collect::<Vec<_>>()
         );
-        assert_eq!(server.etcd(LONG).seats().await.unwrap(), seats, "everybody sees what each was told");
+        assert_eq!(etcd(&server, LONG).seats().await.unwrap(), seats, "everybody sees what each was told");
         for (_, etcd) in &mut claimed {
             etcd.keep().await.unwrap();
         }
@@ -166,7 +93,7 @@ fn st_2_twenty_at_once_get_the_twenty_lowest_seats() {
         claimed[7].1.release().await.unwrap();
         claimed[3].1.release().await.unwrap();
         let next = |n, reuse| {
-            let mut etcd = server.etcd(LONG);
+            let mut etcd = etcd(&server, LONG);
             async move { etcd.claim(&holder(n), reuse).await.unwrap() }
         };
         assert_eq!(next(20, Reuse::Last).await.number, 20);
@@ -179,9 +106,9 @@ fn st_2_twenty_at_once_get_the_twenty_lowest_seats() {
 
 #[test]
 fn st_2_a_lease_that_runs_out_frees_the_seat_for_a_higher_life() {
-    let server = Server::running();
+    let Some(server) = Server::running() else { return };
     runtime().block_on(async {
-        let (mut gone, mut kept, mut next) = (server.etcd(SHORT), server.etcd(SHORT), server.etcd(SHORT));
+        let (mut gone, mut kept, mut next) = (etcd(&server, SHORT), etcd(&server, SHORT), etcd(&server, SHORT));
         let first = gone.claim(&holder(1), Reuse::Lowest).await.unwrap();
         let second = kept.claim(&holder(2), Reuse::Lowest).await.unwrap();
         assert_eq!((first.number, first.life, second.number), (0, 1, 1));
@@ -201,20 +128,20 @@ fn st_2_a_lease_that_runs_out_frees_the_seat_for_a_higher_life() {
 
 #[test]
 fn st_2_the_same_identity_gets_its_seat_back_in_a_new_life() {
-    let server = Server::running();
+    let Some(server) = Server::running() else { return };
     runtime().block_on(async {
-        let (mut other, mut before, mut after) = (server.etcd(LONG), server.etcd(LONG), server.etcd(LONG));
+        let (mut other, mut before, mut after) = (etcd(&server, LONG), etcd(&server, LONG), etcd(&server, LONG));
         other.claim(&holder(1), Reuse::Lowest).await.unwrap();
         before.claim(&holder(2), Reuse::Lowest).await.unwrap();
         other.release().await.unwrap();
         let moved = Holder { addr: "[fd00::2]:7946".parse().unwrap(), ..holder(2) };
         let seat = after.claim(&moved, Reuse::Lowest).await.unwrap();
         assert_eq!((seat.number, seat.life), (1, 2), "its own, though a lower one is free");
-        assert_eq!(server.etcd(LONG).seats().await.unwrap(), [seat], "found where it is now");
+        assert_eq!(etcd(&server, LONG).seats().await.unwrap(), [seat], "found where it is now");
         // What is left of the earlier life cannot take the seat from the new one.
         before.release().await.unwrap();
         after.keep().await.unwrap();
-        let again = server.etcd(LONG).claim(&moved, Reuse::Lowest).await.unwrap();
+        let again = etcd(&server, LONG).claim(&moved, Reuse::Lowest).await.unwrap();
         assert_eq!((again.number, again.life), (1, 3));
         assert_eq!(after.keep().await, Err(EtcdError::Lost), "one identity has one seat and one holder");
     });
@@ -222,9 +149,9 @@ fn st_2_the_same_identity_gets_its_seat_back_in_a_new_life() {
 
 #[test]
 fn st_2_a_seat_that_is_given_back_is_free_at_once() {
-    let server = Server::running();
+    let Some(server) = Server::running() else { return };
     runtime().block_on(async {
-        let (mut first, mut second) = (server.etcd(LONG), server.etcd(LONG));
+        let (mut first, mut second) = (etcd(&server, LONG), etcd(&server, LONG));
         assert_eq!(first.keep().await, Err(EtcdError::Lost), "nothing is held yet");
         first.claim(&holder(1), Reuse::Lowest).await.unwrap();
         first.release().await.unwrap();
@@ -238,13 +165,13 @@ fn st_2_a_seat_that_is_given_back_is_free_at_once() {
 
 #[test]
 fn st_2_keepers_outlive_an_etcd_that_is_killed() {
-    let mut server = Server::new();
+    let Some(mut server) = Server::new() else { return };
     // One is there before etcd is.
-    let (one, from_one) = keeper(server.etcd(SHORT), 1);
+    let (one, from_one) = keeper(etcd(&server, SHORT), 1);
     assert!(trouble(&from_one).contains("etcd does not answer"));
     server.start();
     assert_eq!(mine(&from_one).number, 0);
-    let (two, from_two) = keeper(server.etcd(SHORT), 2);
+    let (two, from_two) = keeper(etcd(&server, SHORT), 2);
     assert_eq!(mine(&from_two).number, 1);
     let before = sitting(&from_one, &[1, 2]);
     sitting(&from_two, &[1, 2]);
@@ -266,17 +193,17 @@ fn st_2_keepers_outlive_an_etcd_that_is_killed() {
     while from_two.recv_timeout(PATIENCE).map_err(|e| assert_eq!(e, RecvTimeoutError::Disconnected)).is_ok() {}
     sitting(&from_one, &[1]);
     one.release().unwrap();
-    assert_eq!(server.seats(), []);
+    assert_eq!(seats(&server), []);
 }
 
 #[test]
 fn st_2_a_keeper_claims_anew_what_it_lost() {
-    let server = Server::running();
-    let (_keeper, updates) = keeper(server.etcd(SHORT), 1);
+    let Some(server) = Server::running() else { return };
+    let (_keeper, updates) = keeper(etcd(&server, SHORT), 1);
     let first = mine(&updates);
     runtime().block_on(async {
         // Somebody takes its seat by its own name, and lets it go.
-        let mut thief = server.etcd(LONG);
+        let mut thief = etcd(&server, LONG);
         let taken = thief.claim(&holder(1), Reuse::Lowest).await.unwrap();
         assert_eq!((taken.number, taken.life), (first.number, first.life + 1));
         thief.release().await.unwrap();
@@ -287,11 +214,11 @@ fn st_2_a_keeper_claims_anew_what_it_lost() {
 
 #[test]
 fn st_2_keepers_hear_who_came_went_and_came_back() {
-    let server = Server::running();
-    let (_keeper, updates) = keeper(server.etcd(SHORT), 1);
+    let Some(server) = Server::running() else { return };
+    let (_keeper, updates) = keeper(etcd(&server, SHORT), 1);
     sitting(&updates, &[1]);
     runtime().block_on(async {
-        let (mut two, mut three) = (server.etcd(LONG), server.etcd(LONG));
+        let (mut two, mut three) = (etcd(&server, LONG), etcd(&server, LONG));
         two.claim(&holder(2), Reuse::Lowest).await.unwrap();
         three.claim(&holder(3), Reuse::Lowest).await.unwrap();
         sitting(&updates, &[1, 2, 3]);

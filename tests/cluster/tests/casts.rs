@@ -573,3 +573,31 @@ fn who_does_not_read_holds_up_nobody() {
     assert!(awake.heading.lost > 0, "it lost something, and knows it");
     assert_eq!(awake.data, b"awake");
 }
+
+/// A cast is for all of the cluster, or for one zone of it; supervisors pass for a zone of their own.
+#[test]
+fn a_cast_reaches_over_zones() {
+    let mut cluster = Cluster::empty();
+    let supervisor = cluster.add(&["--role", "supervisor"]);
+    let place = cluster.node(supervisor).status().me.addr.to_string();
+    for zone in ["red", "blue", "blue", "green"] {
+        cluster.add(&["--zone", zone, "--supervisor", &place]);
+    }
+    cluster.wait_until("the census", |node| node.client().census().map_or(0, |c| c.members) == 4);
+    cluster.wait_until("seats", |node| !seats(node).is_empty());
+    let mut listeners = Ear::at_all(&cluster);
+    let client = cluster.node(1).client();
+    let long = noise(200_000);
+    let cast = |to: To, data: &[u8]| client.cast(&to, "", data.to_vec()).expect("it comes").reached;
+    assert_eq!(cast(To::All, &long), 5);
+    listeners.iter_mut().for_each(|l| l.hears("n1", &long));
+    assert_eq!(cast(To::Zone("blue".into()), b""), 2);
+    assert_eq!(cast(To::Zone("red".into()), b"ours"), 1);
+    for (node, data) in [(2, &b""[..]), (3, b""), (1, b"ours")] {
+        listeners[node].hears("n1", data);
+    }
+    assert_eq!(cluster.node(supervisor).client().cast(&To::All, "", b"from above".to_vec()).unwrap().reached, 5);
+    listeners.iter_mut().for_each(|l| l.hears("n0", b"from above"));
+    let unknown = client.cast(&To::Zone("violet".into()), "", b"?".to_vec()).unwrap_err();
+    assert!(unknown.to_string().contains("violet"), "{unknown}");
+}

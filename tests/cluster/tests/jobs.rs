@@ -250,11 +250,6 @@ fn st_4_a_cast_comes_to_the_tasks_of_its_job() {
     first.wait_full().unwrap();
     let to = |job: &str| To::Job(job.to_owned());
     let began = Instant::now();
-    let seats = |c: &phalanx_client::blocking::Client| c.seats().unwrap_or_default();
-    while clients.iter().any(|c| seats(c).len() < 3 || seats(c) != seats(&clients[0])) {
-        assert!(began.elapsed() < PATIENCE);
-        std::thread::sleep(Duration::from_millis(50));
-    }
     let body = vec![9; 300_000];
     // Where the tasks are is told within a moment.
     while clients[2].cast(&to(JOB), "", body.clone()).map_or(0, |r| r.reached) < 2 {

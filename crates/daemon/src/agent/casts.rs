@@ -35,8 +35,10 @@ const LISTENERS_MAX: usize = 64;
 /// Whom a cast is for.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum To {
-    /// All members of the zone.
+    /// All members of the cluster.
     All,
+    /// All members of the node's own zone.
+    Here,
     /// Members of these names.
     Members(Vec<String>),
     /// The tasks of a job.
@@ -141,7 +143,7 @@ impl Agent {
                 }
                 To::Members(nodes)
             }
-            To::Zone(zone) if self.engine().name().is_some_and(|own| own.as_str() == zone) => To::All,
+            To::Zone(zone) if self.engine().name().is_some_and(|own| own.as_str() == zone) => To::Here,
             to => to.clone(),
         };
         if self.driver.node().caster().is_none() {
@@ -165,7 +167,7 @@ impl Agent {
         let mut body = Vec::with_capacity(piece.data.len() + 2 * NAME_MAX);
         piece.encode(&mut body);
         let sent = self.driver.act(|node, now, out| match to {
-            To::All | To::Job(_) | To::Zone(_) => node.broadcast(now, &body, out),
+            To::All | To::Here | To::Job(_) | To::Zone(_) => node.broadcast(now, &body, out),
             To::Members(names) => {
                 let names: Vec<&str> = names.iter().map(String::as_str).collect();
                 node.multicast(now, &names, &body, out)

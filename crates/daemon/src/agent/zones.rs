@@ -88,6 +88,16 @@ impl Agent {
         Ok(if asked.is_empty() { Known::Here(None) } else { Known::Elsewhere(asked) })
     }
 
+    /// A supervisor to pass something on to, when we are none.
+    #[must_use]
+    pub fn a_supervisor(&self) -> Option<std::net::SocketAddr> {
+        let is_one = self.driver.node().plane(Plane::Management).is_some();
+        self.supervisors.iter().filter(|_| !is_one).find_map(|addr| match addr {
+            Addr::Ip(addr) => Some(*addr),
+            Addr::Local(_) => None,
+        })
+    }
+
     /// What we are called.
     #[must_use]
     pub fn name(&self) -> String {

@@ -17,6 +17,7 @@ use phalanx_protocol::node::casts::Refused as Unseated;
 use phalanx_wire::piece::{DATA, Kind, Piece};
 use std::collections::VecDeque;
 use std::convert::Infallible;
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio::sync::{mpsc, oneshot};
@@ -69,7 +70,7 @@ impl Wanted {
     }
 }
 
-/// One cast on its way into the tree.
+/// One cast on its way into our tree, and into those of other zones.
 struct Stream {
     office: Office,
     to: To,
@@ -79,6 +80,87 @@ struct Stream {
     offset: u64,
     missed: Vec<String>,
     under_way: VecDeque<oneshot::Receiver<Vec<String>>>,
+    relays: Vec<Relay>,
+}
+
+/// A cast on its way into the tree of another zone, through one of its members.
+struct Relay {
+    zone: String,
+    to: SocketAddr,
+    answers: VecDeque<mpsc::Receiver<Answer>>,
+    /// How many the last piece has reached.
+    reached: usize,
+}
+
+impl Relay {
+    async fn find(office: &Office, zone: &str) -> Result<Self, Refused> {
+        let ZoneMembers { members, .. } = operate::members_of(office, zone).await?;
+        let to = members.first().ok_or_else(|| gone(zone))?.addr;
+        Ok(Self::new(zone.to_owned(), to))
+    }
+
+    fn new(zone: String, to: SocketAddr) -> Self {
+        Self { zone, to, answers: VecDeque::new(), reached: 0 }
+    }
+
+    /// Passes a part of the cast on, in pieces that a question holds.
+    async fn send(&mut self, office: &Office, whole: Piece<'_>) -> Result<(), Refused> {
+        let mut parts = whole.data.chunks(RELAY_DATA).peekable();
+        let mut offset = whole.offset;
+        loop {
+            let part = parts.next().unwrap_or_default().to_vec();
+            let is_end = parts.peek().is_none();
+            let (kind, stream, at, last) = (whole.kind, whole.stream, offset, whole.last && is_end);
+            let (to, name) = (self.to, whole.name.to_owned());
+            offset += part.len() as u64;
+            let asked = office.remote.ask(move |agent| {
+                agent.relay_piece(to, &Piece { kind, stream, offset: at, last, from: "", name: &name, data: &part })
+            });
+            self.answers.push_back(asked.await??);
+            if self.answers.len() >= RELAY_WINDOW {
+                self.hear().await?;
+            }
+            if is_end {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Waits until the zone has the first of the pieces under way.
+    async fn hear(&mut self) -> Result<(), Refused> {
+        let Some(mut first) = self.answers.pop_front() else { return Ok(()) };
+        while let Some(answer) = first.recv().await {
+            // Without a payload it was only heard.
+            if let Some(text) = answer.payload {
+                self.reached = serde_json::from_str::<Reached>(&text).map_or(0, |r| r.reached);
+                return Ok(());
+            }
+        }
+        Err(gone(&self.zone))
+    }
+
+    async fn settle(&mut self) -> Result<usize, Refused> {
+        while !self.answers.is_empty() {
+            self.hear().await?;
+        }
+        Ok(self.reached)
+    }
+}
+
+fn gone(zone: &str) -> Refused {
+    let text = format!("nobody in zone `{zone}` passes it on: cast it there again, with `--zone {zone}`");
+    Refused::new(StatusCode::BAD_GATEWAY, text)
+}
+
+/// Where a cast for all of the cluster has to be passed on.
+async fn elsewhere(office: &Office) -> Result<Vec<Relay>, Refused> {
+    let mut relays = Vec::new();
+    for zone in operate::other_zones(office).await? {
+        relays.push(Relay::find(office, &zone).await?);
+    }
+    let supervisor = office.remote.ask(|agent| agent.a_supervisor()).await?;
+    relays.extend(supervisor.map(|addr| Relay::new("supervisors".to_owned(), addr)));
+    Ok(relays)
 }
 
 impl Stream {
@@ -86,7 +168,7 @@ impl Stream {
         let (kind, number, offset) = (self.kind, self.number, self.offset);
         self.offset += data.len() as u64;
         let data = Arc::new(data);
-        loop {
+        while !matches!(self.to, To::Zone(_)) {
             let (to, name, data) = (self.to.clone(), self.name.clone(), Arc::clone(&data));
             let sent = self.office.remote.ask(move |agent| {
                 let piece = Piece { kind, stream: number, offset, last, from: "", name: &name, data: &data };
@@ -106,6 +188,10 @@ impl Stream {
             self.miss(missed);
             self.under_way.pop_front();
         }
+        for relay in &mut self.relays {
+            let piece = Piece { kind, stream: number, offset, last, from: "", name: &self.name, data: &data };
+            relay.send(&self.office, piece).await?;
+        }
         Ok(())
     }
 
@@ -113,8 +199,8 @@ impl Stream {
         self.missed.extend(missed);
     }
 
-    /// Waits until all have all of it.
-    async fn settle(&mut self) {
+    /// Waits until all have all of it; how many that are, with those who missed it.
+    async fn settle(&mut self) -> Result<usize, Refused> {
         while let Some(told) = self.under_way.pop_front() {
             if let Ok(missed) = told.await {
                 self.miss(missed);
@@ -122,11 +208,20 @@ impl Stream {
         }
         self.missed.sort_unstable();
         self.missed.dedup();
+        let mut there = match &self.to {
+            To::Members(names) => names.len(),
+            To::Zone(_) => 0,
+            To::All | To::Here | To::Job(_) => self.office.remote.ask(|agent| agent.cast_seats().len()).await?,
+        };
+        for relay in &mut self.relays {
+            there += relay.settle().await?;
+        }
+        Ok(there)
     }
 }
 
-/// Cast the body to all members of the zone, to some, or to the tasks of a job; answers when all who live have it
-#[utoipa::path(post, path = phalanx_api::path::CAST, params(("to" = Option<String>, Query, description = "names of members, with commas between them"), ("zone" = Option<String>, Query, description = "another zone: all its members"), ("job" = Option<String>, Query, description = "a job: its tasks hear it"), ("name" = Option<String>, Query, description = "what the cast is called")), request_body(content = Vec<u8>, content_type = "application/octet-stream"), responses((status = 200, body = Reached), (status = 400, body = Refusal), (status = 404, body = Refusal), (status = 503, body = Refusal)))]
+/// Cast the body to all members of the cluster, of a zone, to some, or to the tasks of a job; answers when all who live have it
+#[utoipa::path(post, path = phalanx_api::path::CAST, params(("to" = Option<String>, Query, description = "names of members, with commas between them"), ("zone" = Option<String>, Query, description = "a zone: all its members"), ("job" = Option<String>, Query, description = "a job: its tasks hear it"), ("name" = Option<String>, Query, description = "what the cast is called")), request_body(content = Vec<u8>, content_type = "application/octet-stream"), responses((status = 200, body = Reached), (status = 400, body = Refusal), (status = 404, body = Refusal), (status = 503, body = Refusal)))]
 pub(super) async fn cast(
     State(office): State<Office>,
     Query(wanted): Query<Wanted>,
@@ -135,15 +230,17 @@ pub(super) async fn cast(
     let (wished, began) = (wanted.to()?, Instant::now());
     let (kind, name) = match &wished {
         To::Job(job) => (Kind::Job, job.clone()),
-        To::All | To::Members(_) | To::Zone(_) => (Kind::Cast, wanted.name),
+        To::All | To::Here | To::Members(_) | To::Zone(_) => (Kind::Cast, wanted.name),
     };
     let (number, to) = begin(&office, wished, name.clone()).await?;
-    if let To::Zone(zone) = to {
-        return relay(&office, &zone, (number, name), body).await.map(Json);
-    }
+    let relays = match &to {
+        To::All => elsewhere(&office).await?,
+        To::Zone(zone) => vec![Relay::find(&office, zone).await?],
+        To::Here | To::Members(_) | To::Job(_) => Vec::new(),
+    };
     let (began, mut body) = (if began.elapsed() < SEAT_LOOK { began } else { Instant::now() }, body);
     let (under_way, missed) = (VecDeque::new(), Vec::new());
-    let mut stream = Stream { office, to, kind, name, number, offset: 0, missed, under_way };
+    let mut stream = Stream { office, to, kind, name, number, offset: 0, missed, under_way, relays };
     let mut data = Vec::new();
     while let Some(frame) = body.frame().await {
         let frame = frame.map_err(|e| Refused::new(StatusCode::BAD_REQUEST, format!("the body broke off: {e}")))?;
@@ -156,64 +253,10 @@ pub(super) async fn cast(
         }
     }
     stream.send(data, true).await?;
-    stream.settle().await;
+    let there = stream.settle().await?;
     let us = began.elapsed().as_micros() as u64;
-    let there = match &stream.to {
-        To::Members(names) => names.len(),
-        To::All | To::Job(_) | To::Zone(_) => stream.office.remote.ask(|agent| agent.cast_seats().len()).await?,
-    };
     let Stream { missed, offset, .. } = stream;
     Ok(Json(Reached { reached: there - missed.len().min(there), missed, bytes: offset, us }))
-}
-
-/// Casts the body in another zone, through one of its members.
-async fn relay(office: &Office, zone: &str, cast: (u64, String), mut body: Body) -> Result<Reached, Refused> {
-    let ZoneMembers { members, .. } = operate::members_of(office, zone).await?;
-    let gone = || Refused::new(StatusCode::BAD_GATEWAY, format!("nobody in zone `{zone}` passes it on: cast it again"));
-    let (to, began) = (members.first().ok_or_else(gone)?.addr, Instant::now());
-    let (stream, name) = cast;
-    let (mut data, mut offset, mut reached, mut ended) = (Vec::new(), 0, 0, false);
-    let mut answers: VecDeque<mpsc::Receiver<Answer>> = VecDeque::new();
-    while !ended {
-        match body.frame().await {
-            Some(Ok(frame)) => data.extend_from_slice(&frame.into_data().unwrap_or_default()),
-            Some(Err(e)) => return Err(Refused::new(StatusCode::BAD_REQUEST, format!("the body broke off: {e}"))),
-            None => ended = true,
-        }
-        while data.len() > RELAY_DATA || ended && !data.is_empty() || ended && offset == 0 {
-            let rest = data.split_off(data.len().min(RELAY_DATA));
-            let (piece, name) = (std::mem::replace(&mut data, rest), name.clone());
-            let (at, last) = (offset, ended && data.is_empty());
-            offset += piece.len() as u64;
-            let asked = office.remote.ask(move |agent| {
-                let (kind, from) = (Kind::Cast, "");
-                agent.relay_piece(to, &Piece { kind, stream, offset: at, last, from, name: &name, data: &piece })
-            });
-            answers.push_back(asked.await??);
-            if answers.len() >= RELAY_WINDOW {
-                reached = answered(&mut answers).await.ok_or_else(gone)?;
-            }
-            if offset == 0 {
-                break;
-            }
-        }
-    }
-    while !answers.is_empty() {
-        reached = answered(&mut answers).await.ok_or_else(gone)?;
-    }
-    Ok(Reached { reached, missed: Vec::new(), bytes: offset, us: began.elapsed().as_micros() as u64 })
-}
-
-/// How many the first of these pieces has reached.
-async fn answered(answers: &mut VecDeque<mpsc::Receiver<Answer>>) -> Option<usize> {
-    let mut first = answers.pop_front()?;
-    while let Some(answer) = first.recv().await {
-        // Without a payload it was only heard.
-        if let Some(text) = answer.payload {
-            return serde_json::from_str::<Reached>(&text).ok().map(|r| r.reached);
-        }
-    }
-    None
 }
 
 /// A node that starts has no seat yet: that is waited for.

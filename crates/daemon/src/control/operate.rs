@@ -130,6 +130,21 @@ pub(super) async fn census(State(office): State<Office>) -> Result<Json<Census>,
     Ok(Json(census))
 }
 
+/// Zones that are not ours.
+pub(super) async fn other_zones(office: &Office) -> Result<Vec<String>, Refused> {
+    let mine = office.remote.ask(|agent| agent.zone_alone()).await?;
+    let silent = || {
+        let text = "no supervisor says which zones there are: cast in ours alone with `--zone`, or try again";
+        Refused::new(StatusCode::SERVICE_UNAVAILABLE, text)
+    };
+    let census = match office.remote.ask(|agent| agent.census()).await?? {
+        Known::Here(census) => census,
+        Known::Elsewhere(asked) => first(asked, census_part).await.ok_or_else(silent)?,
+    };
+    let is_other = |zone: &Zone| zone.members > 0 && mine.zones.iter().all(|z| z.name != zone.name);
+    Ok(census.zones.into_iter().filter(is_other).map(|zone| zone.name).collect())
+}
+
 /// All zones
 #[utoipa::path(get, path = phalanx_api::path::ZONES, responses((status = 200, body = [Zone])))]
 pub(super) async fn zones(office: State<Office>) -> Result<Json<Vec<Zone>>, Refused> {

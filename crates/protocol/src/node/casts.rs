@@ -5,7 +5,7 @@ use super::{Node, Out, Output};
 use crate::cast::seats::{Claim, Repair};
 use crate::cast::{self, CastError, Caster, Id, Input, Tree, TreeError};
 use crate::link::Link;
-use crate::member::{Engine, Slot};
+use crate::member::{Engine, Name, Slot};
 use phalanx_core::{Addr, Buf, Code, Duration, Endpoint, Fingerprint, Instant, Machine, Port, Shared, Sink};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -16,7 +16,7 @@ const FIRST_LOOK: Duration = Duration::from_millis(300);
 /// Bytes that wait for a peer's link to take them; past it the link counts as cut.
 const UNSENT_MAX: usize = 64 << 20;
 
-/// The first byte of a cast: whom on each node it is for.
+/// The first byte of a cast: whom on each node it is for. For a node's owner, the name of who casts follows: its seat may be news to others.
 const OWNER: u8 = 0;
 const RUMOUR: u8 = 1;
 
@@ -160,11 +160,20 @@ impl Unsent {
 }
 
 /// A cast, with whom it is for.
-fn tagged(to: u8, body: &[u8]) -> Shared {
-    let mut buf = Buf::new(0, body.len() + 1);
-    buf.extend(&[to]);
+fn tagged(head: &[u8], body: &[u8]) -> Shared {
+    let mut buf = Buf::new(0, head.len() + body.len());
+    buf.extend(head);
     buf.extend(body);
     Shared::from(buf)
+}
+
+/// Who casts, and what.
+fn named(cast: &Shared) -> Option<(&str, Shared)> {
+    let (_, rest) = cast.split_first()?;
+    let (&len, rest) = rest.split_first()?;
+    let (name, body) = rest.split_at_checked(len.into())?;
+    let name = std::str::from_utf8(name).ok().filter(|name| Name::is_valid(name))?;
+    Some((name, cast.part(body)))
 }
 
 fn deliver(
@@ -182,12 +191,11 @@ impl<'o, S: Out> Sink<cast::Output<'o>> for CastOut<'_, S> {
     fn push(&mut self, output: cast::Output<'o>) {
         match output {
             cast::Output::Send { to, bytes } | cast::Output::Reach { to, bytes } => self.send(to, bytes),
-            cast::Output::Deliver { who, whole, body } => {
+            cast::Output::Deliver { whole, body, .. } => {
                 match body.first() {
                     Some(&OWNER) => {
-                        let from = self.names.get(&who).map_or("", String::as_str);
-                        let body = &body.slice(1..body.len());
-                        self.out.push(Output::Cast(Said::Delivered { from, whole, body }));
+                        let Some((from, body)) = named(body) else { return };
+                        self.out.push(Output::Cast(Said::Delivered { from, whole, body: &body }));
                     }
                     Some(&RUMOUR) => self.told.push(body.slice(1..body.len())),
                     // Of a node of tomorrow.
@@ -250,7 +258,8 @@ impl<E: Engine> Node<E> {
     /// # Errors
     /// See [`Refused`].
     pub fn broadcast(&mut self, now: Instant, body: &[u8], out: &mut impl Out) -> Result<u64, Refused> {
-        self.let_cast(now, out, |caster, out| caster.broadcast(now, tagged(OWNER, body), out))
+        let body = tagged(&self.letterhead(), body);
+        self.let_cast(now, out, |caster, out| caster.broadcast(now, body, out))
     }
 
     /// Casts to these members; its number.
@@ -264,12 +273,20 @@ impl<E: Engine> Node<E> {
             found.map(|(&id, _)| id).ok_or_else(|| Refused::Unknown((*name).to_owned()))
         };
         let ids = to.iter().map(seat).collect::<Result<Vec<Id>, _>>()?;
-        self.let_cast(now, out, |caster, out| caster.multicast(now, &ids, tagged(OWNER, body), out))
+        let body = tagged(&self.letterhead(), body);
+        self.let_cast(now, out, |caster, out| caster.multicast(now, &ids, body, out))
+    }
+
+    /// What goes before that which we cast for the owners of nodes.
+    fn letterhead(&self) -> Vec<u8> {
+        let engine = self.engine();
+        let name = engine.card(engine.me()).map_or("", |card| card.name.as_str());
+        [&[OWNER, name.len() as u8], name.as_bytes()].concat()
     }
 
     /// Casts a letter to the rumours of all members.
     pub(super) fn cast_rumour(&mut self, now: Instant, letter: &[u8], out: &mut impl Out) -> Result<u64, Refused> {
-        self.let_cast(now, out, |caster, out| caster.broadcast(now, tagged(RUMOUR, letter), out))
+        self.let_cast(now, out, |caster, out| caster.broadcast(now, tagged(&[RUMOUR], letter), out))
     }
 
     /// Where all sit whom casts come to.
