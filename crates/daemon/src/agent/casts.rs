@@ -7,7 +7,7 @@ use super::{Agent, RumourError};
 use phalanx_api::What;
 use phalanx_api::casts::{Heading, Reached, Seat};
 use phalanx_api::rumours::Answer;
-use phalanx_core::{Addr, Duration};
+use phalanx_core::{Addr, Duration, Instant};
 use phalanx_protocol::cast::{CastError, Id};
 use phalanx_protocol::member::Engine;
 use phalanx_protocol::node::casts::Refused;
@@ -25,6 +25,8 @@ const REPAIR: &str = "phalanx.cast.repair";
 pub(super) const RELAY: &str = "phalanx.cast.relay";
 /// A piece that is passed on to another zone is cast there within this time.
 const RELAY_PATIENCE: Duration = Duration::from_secs(20);
+/// Zones, and who passes casts on there, are asked for again after so long.
+const KNOWN_FOR: Duration = Duration::from_secs(2);
 /// Pieces of other zones that wait for our window.
 const RELAYED_MAX: usize = 1024;
 /// Pieces that wait for a listener; past it they are lost to it.
@@ -94,6 +96,8 @@ pub(super) struct Casting {
     /// Pieces of other zones that wait for room.
     relayed: VecDeque<(Question, String, Vec<u8>)>,
     listeners: Vec<Listener>,
+    /// Members of other zones that pass casts on there, and until when they are believed to.
+    elsewhere: Option<(Instant, Vec<(String, SocketAddr)>)>,
 }
 
 /// Who waits until a cast has settled.
@@ -272,6 +276,19 @@ impl Agent {
         let mut body = Vec::new();
         piece.encode(&mut body);
         self.ask_words(Words { name: RELAY, body: &body, only: "" }, RELAY_PATIENCE, Some(Addr::Ip(to)))
+    }
+
+    /// Members of other zones that pass casts on there; `None` when they are to be found again.
+    #[must_use]
+    pub fn elsewhere(&self) -> Option<Vec<(String, SocketAddr)>> {
+        let known = self.casting.elsewhere.as_ref().filter(|known| self.driver.now() < known.0);
+        known.map(|(_, members)| members.clone())
+    }
+
+    /// These were found; without them, those that were known do not pass casts on.
+    pub fn set_elsewhere(&mut self, members: Option<Vec<(String, SocketAddr)>>) {
+        let until = self.driver.now() + KNOWN_FOR;
+        self.casting.elsewhere = members.map(|members| (until, members));
     }
 
     /// A member of another zone wants something cast in ours.

@@ -94,7 +94,7 @@ impl Agent {
         let is_one = self.driver.node().plane(Plane::Management).is_some();
         self.supervisors.iter().filter(|_| !is_one).find_map(|addr| match addr {
             Addr::Ip(addr) => Some(*addr),
-            Addr::Local(_) => None,
+            Addr::Group(_) | Addr::Local(_) => None,
         })
     }
 
@@ -142,6 +142,9 @@ impl Agent {
             }
             None => self.supervisors.clone(),
         };
+        if supervisors.is_empty() {
+            return Ok(Vec::new());
+        }
         self.waiting.take(self.driver.now())?;
         let words = Words { name, body, only: "" };
         Ok(supervisors.into_iter().filter_map(|to| self.ask_words(words, PATIENCE, Some(to)).ok()).collect())

@@ -154,13 +154,21 @@ fn gone(zone: &str) -> Refused {
 
 /// Where a cast for all of the cluster has to be passed on.
 async fn elsewhere(office: &Office) -> Result<Vec<Relay>, Refused> {
-    let mut relays = Vec::new();
+    let relays =
+        |members: Vec<(String, SocketAddr)>| members.into_iter().map(|(zone, to)| Relay::new(zone, to)).collect();
+    if let Some(members) = office.remote.ask(|agent| agent.elsewhere()).await? {
+        return Ok(relays(members));
+    }
+    let mut members = Vec::new();
     for zone in operate::other_zones(office).await? {
-        relays.push(Relay::find(office, &zone).await?);
+        let Relay { zone, to, .. } = Relay::find(office, &zone).await?;
+        members.push((zone, to));
     }
     let supervisor = office.remote.ask(|agent| agent.a_supervisor()).await?;
-    relays.extend(supervisor.map(|addr| Relay::new("supervisors".to_owned(), addr)));
-    Ok(relays)
+    members.extend(supervisor.map(|addr| ("supervisors".to_owned(), addr)));
+    let known = members.clone();
+    office.remote.ask(move |agent| agent.set_elsewhere(Some(known))).await?;
+    Ok(relays(members))
 }
 
 impl Stream {
@@ -214,7 +222,11 @@ impl Stream {
             To::All | To::Here | To::Job(_) => self.office.remote.ask(|agent| agent.cast_seats().len()).await?,
         };
         for relay in &mut self.relays {
-            there += relay.settle().await?;
+            let settled = relay.settle().await;
+            if settled.is_err() {
+                self.office.remote.ask(|agent| agent.set_elsewhere(None)).await?;
+            }
+            there += settled?;
         }
         Ok(there)
     }
