@@ -106,7 +106,7 @@ impl Directory {
     pub(crate) fn keep(&self, who: Sitter, remote: Remote) -> Result<Option<Keeping>, DirectoryError> {
         use crate::etcd::{Etcd, Holder, Keeper, Reuse, Update};
         let Self::Etcd(endpoints) = self else { return Ok(None) };
-        let etcd = Etcd::new(endpoints, &who.prefix(), LEASE)?;
+        let etcd = Etcd::new(endpoints, who.prefix(), LEASE)?;
         let reuse = if who.repair == Repair::Manual { Reuse::Last } else { Reuse::Lowest };
         let Sitter { identity, name, addr, .. } = who;
         let tell = move |update| match update {

@@ -133,7 +133,7 @@ impl Net {
             self.letters.remove(&pair);
         }
         self.act(pair.1, |node, now, out| {
-            node.handle(now, Input::Heard { bytes: &Shared::from(&bytes[..]) }, &mut Each(out))
+            node.handle(now, Input::Heard { bytes: &Shared::from(&bytes[..]) }, &mut Each(out));
         });
         true
     }

@@ -41,10 +41,10 @@ pub enum Runs {
         /// What they do.
         workload: Workload,
         /// How they do it.
-        options: Options,
+        options: Box<Options>,
     },
     /// Whole nodes with a membership engine.
-    Members(Members),
+    Members(Box<Members>),
     /// Hosts of the tasks of a job.
     Job(Box<crate::company::Options>),
 }
@@ -290,7 +290,8 @@ fn stations(
     let workload = workload.ok_or_else(|| Problem::new("", "missing field `workload`"))?;
     workload.check().map_err(|e| Problem::new(format!("workload.{}", workload_field(&e)), e.to_string()))?;
     let seals = seals.seals();
-    Ok(Runs::Stations { workload, options: Options { seals, by_reference, ..Options::default() } })
+    let options = Box::new(Options { seals, by_reference, ..Options::default() });
+    Ok(Runs::Stations { workload, options })
 }
 
 fn members(
@@ -309,7 +310,7 @@ fn members(
     if seals == SealsText::Real {
         return Err(Problem::new("seals", format!("engine `{name}` runs with \"fake\" ones only")));
     }
-    Ok(Runs::Members(text.members(engine, nodes, by_reference)?))
+    Ok(Runs::Members(Box::new(text.members(engine, nodes, by_reference)?)))
 }
 
 fn job(
