@@ -601,3 +601,21 @@ fn a_cast_reaches_over_zones() {
     let unknown = client.cast(&To::Zone("violet".into()), "", b"?".to_vec()).unwrap_err();
     assert!(unknown.to_string().contains("violet"), "{unknown}");
 }
+
+/// One of those whom something long is for dies in the midst: the others have all of it, and it is named.
+#[test]
+fn a_cast_to_some_goes_on_when_one_of_them_dies() {
+    let mut cluster = cluster_of(5, "");
+    let mut ears = Ear::at_all(&cluster);
+    let (client, data) = (cluster.node(0).client(), noise(60_000_000));
+    let to = To::Members(["n1", "n2", "n3"].map(str::to_owned).to_vec());
+    let body = data.clone();
+    let casting = std::thread::spawn(move || client.cast(&to, "", body));
+    std::thread::sleep(Duration::from_millis(150));
+    cluster.kill(2);
+    let Reached { reached, missed, .. } = ended(casting);
+    assert_eq!((reached, missed), (2, vec!["n2".to_owned()]));
+    for node in [1, 3] {
+        ears[node].hears("n0", &data);
+    }
+}

@@ -138,6 +138,12 @@ impl Agent {
         patience: Duration,
         one: Option<Addr>,
     ) -> Result<mpsc::Receiver<Answer>, RumourError> {
+        // Nobody waits for these any more: they would take the places of others.
+        let over: Vec<Id> = self.waiting.questions.iter().filter(|(_, q)| q.is_closed()).map(|(&id, _)| id).collect();
+        for id in over {
+            self.waiting.questions.remove(&id);
+            self.driver.act(|node, _, _| node.forget(id));
+        }
         let asked = self.driver.act(|node, now, out| match one {
             Some(to) => node.ask_one(now, to, words, patience, out),
             None => node.ask(now, words, patience, out),

@@ -81,6 +81,8 @@ struct Stream {
     missed: Vec<String>,
     under_way: VecDeque<oneshot::Receiver<Vec<String>>>,
     relays: Vec<Relay>,
+    /// Members that it was for, and that are no more.
+    gone: usize,
 }
 
 /// A cast on its way into the tree of another zone, through one of its members.
@@ -90,6 +92,7 @@ struct Relay {
     answers: VecDeque<mpsc::Receiver<Answer>>,
     /// How many the last piece has reached.
     reached: usize,
+    has_answered: bool,
 }
 
 impl Relay {
@@ -100,7 +103,7 @@ impl Relay {
     }
 
     fn new(zone: String, to: SocketAddr) -> Self {
-        Self { zone, to, answers: VecDeque::new(), reached: 0 }
+        Self { zone, to, answers: VecDeque::new(), reached: 0, has_answered: false }
     }
 
     /// Passes a part of the cast on, in pieces that a question holds.
@@ -117,7 +120,8 @@ impl Relay {
                 agent.relay_piece(to, &Piece { kind, stream, offset: at, last, from: "", name: &name, data: &part })
             });
             self.answers.push_back(asked.await??);
-            if self.answers.len() >= RELAY_WINDOW {
+            // Before it has answered once, the link may have to meet it first, and holds little for it until then.
+            if self.answers.len() >= if self.has_answered { RELAY_WINDOW } else { 1 } {
                 self.hear().await?;
             }
             if is_end {
@@ -133,6 +137,7 @@ impl Relay {
             // Without a payload it was only heard.
             if let Some(text) = answer.payload {
                 self.reached = serde_json::from_str::<Reached>(&text).map_or(0, |r| r.reached);
+                self.has_answered = true;
                 return Ok(());
             }
         }
@@ -176,19 +181,29 @@ impl Stream {
         let (kind, number, offset) = (self.kind, self.number, self.offset);
         self.offset += data.len() as u64;
         let data = Arc::new(data);
-        while !matches!(self.to, To::Zone(_)) {
+        while self.is_for_our_tree() {
             let (to, name, data) = (self.to.clone(), self.name.clone(), Arc::clone(&data));
             let sent = self.office.remote.ask(move |agent| {
                 let piece = Piece { kind, stream: number, offset, last, from: "", name: &name, data: &data };
                 agent.cast_piece(&to, &piece)
             });
-            match sent.await?? {
-                Sent::Under(told) => {
+            match (sent.await?, &mut self.to) {
+                (Ok(Sent::Under(told)), _) => {
                     self.under_way.push_back(told);
                     break;
                 }
                 // It is asked again when there may be room.
-                Sent::Full(room) => _ = room.await,
+                (Ok(Sent::Full(room)), _) => _ = room.await,
+                // It died since this began: the others get it.
+                (Err(CastRefused::Node(Unseated::Unknown(name))), To::Members(names)) if names.contains(&name) => {
+                    names.retain(|n| *n != name);
+                    self.gone += 1;
+                    self.missed.push(name);
+                    if names.is_empty() {
+                        break;
+                    }
+                }
+                (Err(why), _) => return Err(why.into()),
             }
         }
         while let Some(told) = self.under_way.front_mut() {
@@ -201,6 +216,14 @@ impl Stream {
             relay.send(&self.office, piece).await?;
         }
         Ok(())
+    }
+
+    fn is_for_our_tree(&self) -> bool {
+        match &self.to {
+            To::Zone(_) => false,
+            To::Members(names) => !names.is_empty(),
+            To::All | To::Here | To::Job(_) => true,
+        }
     }
 
     fn miss(&mut self, missed: Vec<String>) {
@@ -217,7 +240,7 @@ impl Stream {
         self.missed.sort_unstable();
         self.missed.dedup();
         let mut there = match &self.to {
-            To::Members(names) => names.len(),
+            To::Members(names) => names.len() + self.gone,
             To::Zone(_) => 0,
             To::All | To::Here | To::Job(_) => self.office.remote.ask(|agent| agent.cast_seats().len()).await?,
         };
@@ -252,7 +275,7 @@ pub(super) async fn cast(
     };
     let (began, mut body) = (if began.elapsed() < SEAT_LOOK { began } else { Instant::now() }, body);
     let (under_way, missed) = (VecDeque::new(), Vec::new());
-    let mut stream = Stream { office, to, kind, name, number, offset: 0, missed, under_way, relays };
+    let mut stream = Stream { office, to, kind, name, number, offset: 0, missed, under_way, relays, gone: 0 };
     let mut data = Vec::new();
     while let Some(frame) = body.frame().await {
         let frame = frame.map_err(|e| Refused::new(StatusCode::BAD_REQUEST, format!("the body broke off: {e}")))?;

@@ -70,7 +70,8 @@ impl Caster {
             return;
         }
         for (cast, sent) in self.memory.sent_to(id) {
-            if self.is_had(&cast, &sent) {
+            // What is for some its source sends again.
+            if self.is_had(&cast, &sent) || self.config.receipts && cast.number == 0 {
                 continue;
             }
             self.counters.again += 1;

@@ -105,7 +105,7 @@ impl Caster {
     pub(super) fn pass(&mut self, now: Instant, who: u64, upto: u64, out: &mut impl Out) {
         let Some(source) = self.sources.get_mut(&who) else { return };
         let (missed, ready) = source.windows[0].pass(now, upto);
-        self.counters.missed += missed;
+        self.counters.missed = self.counters.missed.saturating_add(missed);
         for body in ready {
             out.push(Output::Deliver { who, whole: true, body: &body });
         }
@@ -151,7 +151,7 @@ impl Caster {
             ready.extend(more);
         }
         self.counters.twice += u64::from(!is_new);
-        self.counters.missed += missed;
+        self.counters.missed = self.counters.missed.saturating_add(missed);
         for body in ready {
             out.push(Output::Deliver { who, whole: false, body: &body });
         }
@@ -185,7 +185,7 @@ impl Caster {
             let Some(source) = self.sources.get_mut(&who) else { continue };
             for (window, whole) in source.windows.iter_mut().zip([true, false]) {
                 if is_late(window.waits_since()) {
-                    self.counters.missed += window.skip();
+                    self.counters.missed = self.counters.missed.saturating_add(window.skip());
                     for body in window.ready(now) {
                         out.push(Output::Deliver { who, whole, body: &body });
                     }

@@ -388,6 +388,12 @@ impl Caster {
         Cast { source: self.me, who: self.who, number, stable, body, wire: None }
     }
 
+    /// Who casts and lives is to know when everybody has it; windows bound how much that is.
+    pub(super) fn is_needed(&self, cast: &Cast) -> bool {
+        let is_open = || self.sources.get(&cast.who).is_some_and(|s| s.stable < cast.number);
+        self.config.receipts && cast.number > 0 && is_open() && self.seat_of(cast.who).is_some()
+    }
+
     pub(super) fn posted(&self, posted: Option<Posted>, out: &mut impl Out) {
         if let Some(Posted { number, missed }) = posted {
             out.push(Output::Settled { whole: false, number, missed: &missed });
@@ -495,10 +501,7 @@ impl Machine for Caster {
         S: for<'a> Sink<Output<'a>>,
     {
         let mut memory = std::mem::take(&mut self.memory);
-        let is_open = |c: &Cast| self.sources.get(&c.who).is_some_and(|s| s.stable < c.number);
-        // Who casts and lives is to know when everybody has it.
-        let is_needed = |c: &Cast| self.config.receipts && c.number > 0 && is_open(c) && self.seat_of(c.who).is_some();
-        memory.expire(now, now + self.config.kept, is_needed);
+        memory.expire(now, now + self.config.kept, |c| self.is_needed(c));
         self.memory = memory;
         self.expire_waits(now, out);
         if self.look_at <= now {

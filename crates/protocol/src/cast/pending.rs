@@ -7,6 +7,12 @@ use phalanx_core::{Duration, Instant, Shared};
 use phalanx_wire::cast::To;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
+/// What each message counts besides its body: others remember it, and wait for it.
+const EACH: usize = 256;
+/// Messages to one that leave again together, and the bytes that do in all: what is slow is not made slower.
+const AGAIN_EACH: usize = 8;
+const AGAIN_BYTES: usize = 1 << 20;
+
 /// What is under way.
 #[derive(Clone, PartialEq, Eq, Hash, Default, Debug)]
 pub(super) struct Pending {
@@ -41,12 +47,12 @@ pub(super) struct Posted {
 impl Pending {
     /// Whether so many more bytes fit into a window; one message always does.
     pub(super) fn fits(&self, len: usize, window: usize) -> bool {
-        self.bytes == 0 || self.bytes + len <= window
+        self.bytes == 0 || self.bytes + len + EACH <= window
     }
 
     pub(super) fn cast(&mut self, number: u64, len: usize) {
-        self.casts.push_back((number, len));
-        self.bytes += len;
+        self.casts.push_back((number, len + EACH));
+        self.bytes += len + EACH;
     }
 
     /// Messages to some are under way.
@@ -67,7 +73,7 @@ impl Pending {
     /// A message to some leaves, `missed` do not get it; its number.
     pub(super) fn post(&mut self, now: Instant, to: &[To], missed: Vec<u64>, body: &Shared) -> u64 {
         self.count += 1;
-        self.bytes += body.len();
+        self.bytes += body.len() + EACH;
         for to in to {
             self.left.entry(to.who).or_default().insert(to.letter, self.count);
         }
@@ -108,7 +114,7 @@ impl Pending {
     /// The message has come to its end when nobody is left.
     pub(super) fn end(&mut self, number: u64) -> Option<Posted> {
         let post = self.posts.get(&number).filter(|p| p.left == 0)?;
-        self.bytes -= post.body.len();
+        self.bytes -= post.body.len() + EACH;
         let missed = self.posts.remove(&number)?.missed;
         Some(Posted { number, missed })
     }
@@ -120,13 +126,15 @@ impl Pending {
         wait: impl Fn(u32) -> Duration,
         seat: impl Fn(u64) -> Option<Id>,
     ) -> Vec<(To, Shared)> {
-        let due: BTreeSet<u64> =
-            self.posts.iter().filter(|(_, p)| p.again + wait(p.tries) <= now).map(|(&n, _)| n).collect();
-        let mut all = Vec::new();
+        // Those with many destinations visit them one after the other.
+        let is_due = |p: &Post| p.again + wait(p.tries) * (1 + p.left as u64 / 16) <= now;
+        let due: BTreeSet<u64> = self.posts.iter().filter(|(_, p)| is_due(p)).map(|(&n, _)| n).collect();
+        let (mut all, mut bytes) = (Vec::new(), 0);
         for (&who, letters) in &self.left {
             let Some(seat) = seat(who) else { continue };
-            for (&letter, number) in letters.iter().filter(|(_, number)| due.contains(number)) {
-                let Some(post) = self.posts.get(number) else { continue };
+            for (&letter, number) in letters.iter().filter(|(_, number)| due.contains(number)).take(AGAIN_EACH) {
+                let Some(post) = self.posts.get(number).filter(|_| bytes < AGAIN_BYTES) else { continue };
+                bytes += post.body.len();
                 all.push((To { seat, who, letter, after: self.after(who, letter) }, post.body.clone()));
             }
         }
@@ -152,15 +160,16 @@ mod tests {
     fn a_window_moves_on_when_all_have_it() {
         let body = Shared::from(&[0; 6]);
         let mut pending = Pending::default();
-        assert!(pending.fits(100, 10), "one message always fits");
+        let window = 10 + 2 * EACH;
+        assert!(pending.fits(9999, window), "one message always fits");
         pending.cast(1, 6);
-        assert!(pending.fits(4, 10) && !pending.fits(5, 10));
+        assert!(pending.fits(4, window) && !pending.fits(5, window));
         pending.cast(2, 4);
         assert!(pending.settle(1) && !pending.settle(1));
-        assert!(pending.fits(6, 10));
+        assert!(pending.fits(6, window));
         let to = |who, letter| To { seat: Id(0), who, letter, after: 0 };
         let post = pending.post(Instant(5), &[to(3, 1), to(4, 9)], vec![7], &body);
-        assert!(!pending.fits(1, 10) && pending.has_posts());
+        assert!(!pending.fits(1, window) && pending.has_posts());
         assert_eq!(pending.received(4, 1), None, "another message");
         assert_eq!((pending.after(4, 12), pending.after(3, 1), pending.after(8, 5)), (8, 0, 4));
         assert_eq!(pending.received(4, 9), None);
@@ -169,6 +178,6 @@ mod tests {
         let mut late = |now| pending.late(Instant(now), |tries| Duration(10 << tries), |_| Some(Id(9))).len();
         assert_eq!([14, 15, 16, 34, 35].map(&mut late), [0, 1, 0, 0, 1]);
         assert_eq!(pending.failed(3), [Posted { number: post, missed: vec![7, 3] }]);
-        assert!(pending.fits(6, 10) && !pending.has_posts());
+        assert!(pending.fits(6, window) && !pending.has_posts());
     }
 }

@@ -121,12 +121,19 @@ impl Memory {
         range.into_iter().flatten().map(|(_, r)| &r.cast)
     }
 
-    /// Forgets the oldest ones past so many bytes, but never the last; how many.
-    pub(super) fn fit(&mut self, bytes: usize) -> u64 {
+    /// Forgets the oldest ones past so many bytes, but never the last, nor those that are needed; how many.
+    pub(super) fn fit(&mut self, bytes: usize, is_needed: impl Fn(&Cast) -> bool) -> u64 {
         let mut forgotten = 0;
-        while self.bytes > bytes && self.recent.len() > 1 {
-            let Some((_, key)) = self.order.pop_front() else { break };
-            forgotten += u64::from(self.forget(&key));
+        for _ in 0..self.order.len() {
+            if self.bytes <= bytes || self.recent.len() <= 1 {
+                break;
+            }
+            let Some((until, key)) = self.order.pop_front() else { break };
+            if self.recent.get(&key).is_some_and(|r| is_needed(&r.cast)) {
+                self.order.push_back((until, key));
+            } else {
+                forgotten += u64::from(self.forget(&key));
+            }
         }
         forgotten
     }
@@ -210,13 +217,14 @@ mod tests {
         assert_eq!(memory.of(5, 4, 3).count(), 0);
         memory.expire(Instant(40), Instant(100), |c| c.number == 4);
         assert_eq!((memory.bytes, memory.deadline()), (40, Instant(50)));
-        assert_eq!(memory.fit(25), 2);
+        assert_eq!(memory.fit(25, |_| false), 2);
         assert_eq!(
             memory.of(5, 1, 9).map(|c| c.number).collect::<Vec<_>>(),
             [4],
             "the one that began anew is the last"
         );
-        assert_eq!(memory.fit(0), 1, "the last is kept");
+        assert_eq!(memory.fit(0, |_| true), 0, "both are needed");
+        assert_eq!(memory.fit(0, |_| false), 1, "the last is kept");
     }
 
     #[test]

@@ -13,6 +13,9 @@ use std::fmt;
 use std::str::FromStr;
 use thiserror::Error;
 
+/// Seats that a tree may have more than twice its members.
+const ROOM: usize = 64;
+
 /// The attribute that says where a member sits.
 pub const ATTRIBUTE: &str = "phalanx.seat";
 
@@ -25,6 +28,8 @@ pub struct Claim {
     pub seat: Id,
     /// What its casts are known by: nobody else ever has that number.
     pub who: u64,
+    /// In which tree: others have another shape.
+    pub tree: u64,
 }
 
 impl Claim {
@@ -33,15 +38,15 @@ impl Claim {
     pub fn read(value: &[u8]) -> Option<Self> {
         let mut words = std::str::from_utf8(value).ok()?.split(' ');
         let mut number = || words.next()?.parse::<u64>().ok();
-        let (seat, who, since) = (number()?, number()?, number()?);
+        let (seat, who, since, tree) = (number()?, number()?, number()?, number()?);
         let seat = u32::try_from(seat).ok().filter(|&s| s < NODES_MAX).map(Id)?;
-        Some(Self { since, seat, who })
+        Some(Self { since, seat, who, tree })
     }
 }
 
 impl fmt::Display for Claim {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} {} {}", self.seat, self.who, self.since)
+        write!(f, "{} {} {} {}", self.seat, self.who, self.since, self.tree)
     }
 }
 
@@ -98,8 +103,11 @@ impl Seats {
     #[must_use]
     pub fn of(members: impl IntoIterator<Item = (Identity, Option<Claim>)>) -> Self {
         let mut seats = Self::default();
+        let members: Vec<_> = members.into_iter().collect();
+        // Nobody sits far beyond all others: a tree of that size would cost all of them.
+        let bound = 2 * members.len() + ROOM;
         for (who, claim) in members {
-            let Some(claim) = claim else {
+            let Some(claim) = claim.filter(|c| (c.seat.0 as usize) < bound) else {
                 seats.without.insert(who);
                 continue;
             };
@@ -159,7 +167,7 @@ mod tests {
     }
 
     fn claim(seat: u32, since: u64) -> Option<Claim> {
-        Some(Claim { since, seat: Id(seat), who: since })
+        Some(Claim { since, seat: Id(seat), who: since, tree: 0 })
     }
 
     /// Everybody does what it wants, all at once, until nobody wants anything.
@@ -169,7 +177,7 @@ mod tests {
             let mut changed = false;
             for (w, c) in members.iter_mut() {
                 if let Some((seat, since)) = seats.wanted(*w, u64::from(w.0[0]), repair, fill) {
-                    (*c, changed) = (Some(Claim { since, seat, who: since }), true);
+                    (*c, changed) = (Some(Claim { since, seat, who: since, tree: 0 }), true);
                 }
             }
             if !changed {
@@ -228,7 +236,7 @@ mod tests {
     fn a_claim_is_read_as_it_is_written() {
         let claim = claim(12, 99).unwrap();
         assert_eq!(Claim::read(claim.to_string().as_bytes()), Some(claim));
-        for odd in ["", "1", "1 2", "x 1 1", "99999999999 1 1", "-1 1 1"] {
+        for odd in ["", "1", "1 2 3", "x 1 1 1", "99999999999 1 1 1", "-1 1 1 1"] {
             assert_eq!(Claim::read(odd.as_bytes()), None, "{odd}");
         }
         assert!("sometimes".parse::<Repair>().is_err());

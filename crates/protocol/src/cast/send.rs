@@ -131,7 +131,9 @@ impl Caster {
 
     fn remember(&mut self, now: Instant, cast: &Cast, sent: Option<Sent>) {
         self.memory.note(now + self.config.kept, cast, sent);
-        self.counters.forgotten += self.memory.fit(self.config.kept_bytes);
+        let mut memory = std::mem::take(&mut self.memory);
+        self.counters.forgotten += memory.fit(self.config.kept_bytes, |c| self.is_needed(c));
+        self.memory = memory;
     }
 }
 

@@ -43,19 +43,32 @@ pub(super) struct Source {
     pub(super) stable: u64,
     /// Whom we look after were told so up to this one.
     pub(super) announced: u64,
-    /// What others say of their branches: where they sit, and who they are.
-    heard: BTreeMap<Id, (u64, Branch)>,
+    /// What others say of their branches, by where they sit.
+    heard: BTreeMap<Id, Word>,
     /// Who was told how far ours has come.
     pub(super) told: Option<(Id, Branch)>,
-    /// Since when nothing moves, and how often others were asked since.
+    /// Since when nothing moves.
     pub(super) since: Instant,
-    pub(super) tries: u32,
+    /// Since when not everybody is known to have everything.
+    pub(super) open_since: Instant,
+}
+
+/// What somebody says of its branch.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+struct Word {
+    /// Who sits there.
+    by: u64,
+    branch: Branch,
+    /// Since when it has said nothing new or was asked, and how often it was since its last news.
+    since: Instant,
+    tries: u32,
 }
 
 impl Source {
     /// Of which everybody has casts up to this one.
     pub(super) fn new(now: Instant, stable: u64) -> Self {
-        Self { windows: [Window::after(stable), Window::default()], stable, since: now, ..Self::default() }
+        let windows = [Window::after(stable), Window::default()];
+        Self { windows, stable, since: now, open_since: now, ..Self::default() }
     }
 
     /// We have its casts up to this one.
@@ -69,13 +82,38 @@ impl Source {
     }
 
     /// Somebody says how far its branch has come; whether that is news.
-    pub(super) fn hear(&mut self, from: Id, by: u64, branch: Branch) -> bool {
-        self.heard.insert(from, (by, branch)) != Some((by, branch))
+    pub(super) fn hear(&mut self, now: Instant, from: Id, by: u64, branch: Branch) -> bool {
+        let is_news = self.heard.get(&from).is_none_or(|w| (w.by, w.branch) != (by, branch));
+        if is_news {
+            self.heard.insert(from, Word { by, branch, since: now, tries: 0 });
+        }
+        is_news
     }
 
     /// What who sits there says.
     pub(super) fn heard(&self, from: Id, by: Option<u64>) -> Option<Branch> {
-        self.heard.get(&from).filter(|h| Some(h.0) == by).map(|h| h.1)
+        self.heard.get(&from).filter(|w| Some(w.by) == by).map(|w| w.branch)
+    }
+
+    /// Since when who sits there has said nothing new or was asked, and how often it was since.
+    pub(super) fn silent(&self, from: Id, by: Option<u64>) -> (Instant, u32) {
+        let word = self.heard.get(&from).filter(|w| Some(w.by) == by);
+        word.map_or((self.open_since, 0), |w| (w.since, w.tries))
+    }
+
+    /// Who sits there is asked.
+    pub(super) fn ask(&mut self, now: Instant, from: Id, by: u64) {
+        let unheard = Word { by, branch: Branch::default(), since: now, tries: 0 };
+        let word = self.heard.entry(from).or_insert(unheard);
+        if word.by != by {
+            *word = unheard;
+        }
+        (word.since, word.tries) = (now, word.tries + 1);
+    }
+
+    /// Whom we look after may have changed: they are asked soon.
+    pub(super) fn hurry(&mut self) {
+        self.heard.values_mut().for_each(|word| word.tries = word.tries.min(1));
     }
 
     pub(super) fn waits_since(&self) -> Instant {
@@ -83,8 +121,13 @@ impl Source {
     }
 
     pub(super) fn fingerprint(&self, print: &mut Fingerprint) {
-        print.add(&(self.stable, self.announced, &self.heard, self.told, self.tries));
+        print.add(&(self.stable, self.announced, self.told));
+        for (id, word) in &self.heard {
+            print.add(&(id, word.by, word.branch, word.tries));
+            print.instant(word.since);
+        }
         print.instant(self.since);
+        print.instant(self.open_since);
         self.windows.iter().for_each(|w| w.fingerprint(print));
     }
 }

@@ -159,12 +159,12 @@ impl Caster {
             self.announce(now, who, out);
         }
         // It was forgotten for lack of room.
-        if says == Says::Answer && !is_ours && self.overseer(who) == Some(from) {
+        if says != Says::Tell && !is_ours && self.overseer(who) == Some(from) {
             self.pass(now, who, first - 1, out);
         }
         let Some(source) = self.sources.get_mut(&who) else { return };
         let ours = source.own();
-        let is_news = source.hear(from, by, Branch { upto, own, crowd: Crowd { count, sum } });
+        let is_news = source.hear(now, from, by, Branch { upto, own, crowd: Crowd { count, sum } });
         let is_open = source.is_open() || own > ours;
         if is_news && is_open {
             self.touch(now, who);
@@ -188,8 +188,10 @@ impl Caster {
     /// Something moves with the casts of a source.
     pub(super) fn touch(&mut self, now: Instant, who: u64) {
         if let Some(source) = self.sources.get_mut(&who) {
-            (source.since, source.tries) = (now, 0);
-            self.open.insert(who);
+            source.since = now;
+            if self.open.insert(who) {
+                source.open_since = now;
+            }
             self.look_soon(now);
         }
     }
@@ -206,7 +208,7 @@ impl Caster {
         }
         for who in self.open.clone() {
             if let Some(source) = self.sources.get_mut(&who) {
-                source.tries = 0;
+                source.hurry();
             }
             self.tell(now, who, out);
             self.look_soon(now);
@@ -242,36 +244,46 @@ impl Caster {
         self.look_at = if is_idle { Instant::NEVER } else { now + self.config.retry };
     }
 
-    /// Asks those who should have come further.
+    /// Asks those who should have come further, each when it has been silent for a while: others may go on meanwhile.
     fn look_after_casts(&mut self, now: Instant, who: u64, out: &mut impl Out) {
         let Some(source) = self.sources.get(&who) else { return };
-        if now < source.since + Self::wait(self.config.retry, source.tries) {
+        let retry = self.config.retry;
+        if !source.is_open() {
+            // Something may follow that says so.
+            if now >= source.since + retry {
+                self.open.remove(&who);
+                self.announce(now, who, out);
+            }
             return;
         }
-        if !source.is_open() {
-            self.open.remove(&who);
-            return self.announce(now, who, out);
-        }
         let (own, lives) = (source.own(), self.seat_of(who).is_some());
-        let lags = |id: Id, must_settle: bool| match source.heard(id, self.who_at(id)) {
-            Some(branch) => branch.own != own || must_settle && branch.upto < own,
-            None => true,
-        };
-        let mut late: Vec<Id> = self.wards(who).into_iter().filter(|&id| lags(id, lives)).collect();
-        let waits = source.windows[0].waits_since() != Instant::NEVER;
-        // Nothing lags, and nobody says that everybody has it: that may have been lost.
-        let is_long = now >= source.since + Self::wait(self.config.retry, TRIES_MAX);
-        late.extend(self.overseer(who).filter(|&id| waits || is_long || !lives && lags(id, false)));
         let is_kept = self.memory.of(who, source.stable + 1, own).next().is_some();
         if !lives && !is_kept {
             // Nobody remembers it any more.
             self.open.remove(&who);
             return;
         }
-        if let Some(source) = self.sources.get_mut(&who).filter(|_| !late.is_empty()) {
-            (source.since, source.tries) = (now, source.tries + 1);
+        let lags = |id: Id, must_settle: bool| match source.heard(id, self.who_at(id)) {
+            Some(branch) => branch.own != own || must_settle && branch.upto < own,
+            None => true,
+        };
+        let mut late: Vec<Id> = self.wards(who).into_iter().filter(|&id| lags(id, lives)).collect();
+        let waits = source.windows[0].waits_since();
+        let waits = waits != Instant::NEVER && now >= waits + retry;
+        // Nothing lags, and nobody says that everybody has it: that may have been lost.
+        let is_long = now >= source.since + Self::wait(retry, TRIES_MAX);
+        late.extend(self.overseer(who).filter(|&id| waits || is_long || !lives && lags(id, false)));
+        late.retain(|&id| {
+            let (since, tries) = source.silent(id, self.who_at(id));
+            now >= since + Self::wait(retry, tries)
+        });
+        for id in late {
+            let by = self.who_at(id);
+            if let Some((source, by)) = self.sources.get_mut(&who).zip(by) {
+                source.ask(now, id, by);
+                self.say(now, id, who, Says::Ask, out);
+            }
         }
-        late.into_iter().for_each(|id| self.say(now, id, who, Says::Ask, out));
     }
 
     /// Everybody has all that came of a source, and nothing follows that would say so.

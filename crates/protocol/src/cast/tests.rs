@@ -39,7 +39,7 @@ impl Net {
 
     /// With receipts.
     fn settling(k: u32, nodes: u32, seed: u64) -> Self {
-        Self::of(Tree::new(k, nodes).unwrap(), Config { window: 40, ..Config::cluster() }, seed)
+        Self::of(Tree::new(k, nodes).unwrap(), Config { window: 1 << 20, ..Config::cluster() }, seed)
     }
 
     fn of(tree: Tree, config: Config, seed: u64) -> Self {
@@ -372,6 +372,7 @@ fn all_have_what_has_settled_and_everything_settles() {
 #[test]
 fn a_window_holds_back_who_casts_too_much() {
     let mut net = Net::settling(2, 7, 1);
+    net.nodes.values_mut().for_each(|n| n.config.window = 300);
     net.broadcast(Id(5), &[1; 40]);
     net.act(Id(5), |node, now, out| {
         assert_eq!(node.broadcast(now, b"more", &mut Each(&mut *out)), Err(CastError::Busy));
@@ -468,6 +469,52 @@ fn what_is_lost_is_sent_again() {
         assert_eq!((net.settled.get(&source), net.posted.len()), (Some(&4), 4), "seed {seed}");
         assert!(net.posted.values().all(Vec::is_empty), "seed {seed}: nobody died");
     }
+}
+
+/// Somebody goes on casting, so that nothing is ever quiet: what one of them lost, it gets all the same, and long before it would be given up.
+#[test]
+fn what_is_lost_in_a_stream_is_sent_again() {
+    for (from, deaf) in [(0, 5), (0, 1), (5, 0), (6, 2)] {
+        for lost in [1..2, 3..9] {
+            let mut net = Net::settling(2, 7, 1);
+            for cast in 0..60u8 {
+                net.broadcast(Id(from), &[cast]);
+                while net.step() {
+                    if lost.contains(&cast) {
+                        net.letters.retain(|way, _| way.1 != Id(deaf));
+                    }
+                }
+                net.now = net.now + Duration::from_millis(100);
+                for id in (0..7).map(Id) {
+                    net.act(id, |node, now, out| node.expire(now, &mut Each(out)));
+                }
+            }
+            let wanted: Vec<Vec<u8>> = (0..60).map(|c| vec![c]).collect();
+            net.settle();
+            net.assert_all_have(&BTreeMap::from([(Id(from), wanted)]), &format!("{from}, {deaf} deaf, {lost:?}"));
+            assert_eq!(net.settled[&Id(from)], 60);
+        }
+    }
+}
+
+/// A node that hears nothing while others go on is asked, and sent what it lacks; what is needed for that is not forgotten for lack of room.
+#[test]
+fn what_others_lack_is_kept_and_what_is_for_some_is_forgotten_first() {
+    let mut net = Net::settling(2, 7, 3);
+    net.nodes.values_mut().for_each(|n| n.config.kept_bytes = 2000);
+    net.broadcast(Id(0), &[7; 1500]);
+    net.letters.retain(|way, _| way.1 != Id(1));
+    for _ in 0..20 {
+        net.multicast(Id(0), &[Id(6)], &[1; 400]);
+        while net.step() {
+            net.letters.retain(|way, _| way.1 != Id(1));
+        }
+    }
+    assert!(net.nodes[&Id(0)].counters().forgotten > 10);
+    net.rest();
+    net.delivered.values_mut().for_each(|d| d.retain(|d| d.1));
+    net.assert_all_have(&is_once(&[(Id(0), &[7; 1500])]), "what was needed was kept");
+    assert_eq!(net.settled[&Id(0)], 1);
 }
 
 /// Everybody sits down at another time, hears of the others at another time, and casts while that goes on.
@@ -620,4 +667,20 @@ fn numbers_that_cannot_be_are_dropped_and_counted() {
     assert_eq!(status(5, 9, 0, Status { own: u64::MAX, ..good }), (9, 0));
     assert_eq!(status(2, 9, 0, good), (10, 0), "we have cast nothing");
     assert_eq!(status(5, 9, 0, Status { by: 6, ..good }), (10, 1), "another one sits there");
+}
+
+/// Numbers near the end of all numbers are no reason to stop.
+#[test]
+fn what_is_far_ahead_breaks_nothing() {
+    let mut node = Caster::new(Config::cluster(), Tree::new(2, 7).unwrap(), NAME, Id(1)).called(2);
+    for who in 10..14 {
+        for (number, stable) in [(1, 0), (u64::MAX, u64::MAX - 1), (u64::MAX - 1, 3)] {
+            let (mut bytes, kind) = (Vec::new(), Kind::Broadcast);
+            Message { tree: NAME, source: Id(4), who, number, stable, kind, body: b"" }.encode(&mut bytes);
+            let bytes = Shared::from(&bytes[..]);
+            node.handle(Instant(1), Input::Heard { bytes: &bytes }, &mut Each(|_: Output<'_>| {}));
+        }
+    }
+    node.expire(Instant(100_000_000_000), &mut Each(|_: Output<'_>| {}));
+    assert_eq!(node.counters().missed, u64::MAX);
 }

@@ -4,7 +4,7 @@ use phalanx_core::{Fingerprint, Instant, Shared};
 use std::collections::BTreeMap;
 
 /// Messages that wait for an earlier one, and their bytes; past it the earlier one is given up.
-const EARLY_MAX: usize = 1024;
+const EARLY_MAX: usize = 1 << 15;
 const EARLY_BYTES: usize = 16 << 20;
 
 /// What has come of a source.
@@ -158,6 +158,6 @@ mod tests {
         for number in 100..100 + EARLY_MAX as u64 {
             assert!(numbers(&mut window, number).is_empty());
         }
-        assert_eq!(numbers(&mut window, 5000).len(), EARLY_MAX);
+        assert_eq!(numbers(&mut window, 99_999).len(), EARLY_MAX);
     }
 }

@@ -13,6 +13,8 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 pub(super) const CASTS: Port = Port(4);
 /// Whoever starts looks around for so long before it takes a seat.
 const FIRST_LOOK: Duration = Duration::from_millis(300);
+/// How often what waits for a link is tried again.
+const FLUSH: Duration = Duration::from_millis(250);
 /// Bytes that wait for a peer's link to take them; past it the link counts as cut.
 const UNSENT_MAX: usize = 64 << 20;
 
@@ -95,6 +97,8 @@ pub(super) struct Casts {
     /// Holes are to be filled, though the policy does not say so.
     pub(super) fill: bool,
     unsent: BTreeMap<Addr, Unsent>,
+    /// When what was not taken is tried again, whether or not the link says that it takes more.
+    flush_at: Instant,
 }
 
 /// Who sits in a seat.
@@ -231,6 +235,7 @@ impl<E: Engine> Node<E> {
             look_at: now + FIRST_LOOK,
             fill: false,
             unsent: BTreeMap::new(),
+            flush_at: Instant::NEVER,
         }));
         Ok(self)
     }
@@ -268,10 +273,8 @@ impl<E: Engine> Node<E> {
     /// See [`Refused`].
     pub fn multicast(&mut self, now: Instant, to: &[&str], body: &[u8], out: &mut impl Out) -> Result<u64, Refused> {
         let casts = self.casts.as_ref().ok_or(Refused::Seatless)?;
-        let seat = |name: &&str| {
-            let found = casts.sitters.iter().find(|(_, s)| s.name == *name);
-            found.map(|(&id, _)| id).ok_or_else(|| Refused::Unknown((*name).to_owned()))
-        };
+        let seats: BTreeMap<&str, Id> = casts.sitters.iter().map(|(&id, s)| (s.name.as_str(), id)).collect();
+        let seat = |name: &&str| seats.get(name).copied().ok_or_else(|| Refused::Unknown((*name).to_owned()));
         let ids = to.iter().map(seat).collect::<Result<Vec<Id>, _>>()?;
         let body = tagged(&self.letterhead(), body);
         self.let_cast(now, out, |caster, out| caster.multicast(now, &ids, body, out))
@@ -321,6 +324,9 @@ impl<E: Engine> Node<E> {
             caster.handle(now, Input::Cut { id }, &mut cast_out);
         }
         let told = cast_out.told;
+        if let Some(casts) = self.casts.as_mut().filter(|c| !c.unsent.is_empty()) {
+            casts.flush_at = casts.flush_at.min(now + FLUSH);
+        }
         told.iter().for_each(|letter| self.on_rumour_cast(now, letter, out));
         Some(result)
     }
@@ -334,6 +340,8 @@ impl<E: Engine> Node<E> {
         let Some(casts) = &mut self.casts else { return };
         if !is_up {
             casts.unsent.remove(&addr);
+        } else if casts.unsent.contains_key(&addr) {
+            return self.on_writable(now, addr, out);
         }
         let Some((&id, _)) = casts.sitters.iter().find(|(_, s)| s.addr == addr) else { return };
         self.with_caster(now, out, |caster, out| match is_up {
@@ -344,7 +352,7 @@ impl<E: Engine> Node<E> {
     }
 
     /// A peer's link takes more.
-    pub(super) fn on_writable(&mut self, now: Instant, addr: Addr) {
+    pub(super) fn on_writable(&mut self, now: Instant, addr: Addr, out: &mut impl Out) {
         let Self { casts, link, parting, largest, .. } = self;
         let Some(casts) = casts else { return };
         let Some(unsent) = casts.unsent.get_mut(&addr) else { return };
@@ -358,6 +366,8 @@ impl<E: Engine> Node<E> {
             unsent.messages.pop_front();
         }
         casts.unsent.remove(&addr);
+        // Should it have counted as cut, it does no more.
+        self.on_session(now, addr, true, out);
     }
 
     /// Whether casts go to this peer, now or soon.
@@ -375,6 +385,11 @@ impl<E: Engine> Node<E> {
             casts.look_at = Instant::NEVER;
             self.look_at_seats(now, out);
         }
+        if let Some(casts) = self.casts.as_mut().filter(|c| c.flush_at <= now) {
+            casts.flush_at = if casts.unsent.is_empty() { Instant::NEVER } else { now + FLUSH };
+            let waiting: Vec<Addr> = casts.unsent.keys().copied().collect();
+            waiting.into_iter().for_each(|addr| self.on_writable(now, addr, out));
+        }
         if self.caster().is_some_and(|c| c.deadline() <= now) {
             self.with_caster(now, out, |caster, out| caster.expire(now, out));
         }
@@ -383,7 +398,7 @@ impl<E: Engine> Node<E> {
 
 impl Casts {
     pub(super) fn deadline(&self) -> Instant {
-        self.look_at.min(self.caster.as_ref().map_or(Instant::NEVER, Machine::deadline))
+        self.look_at.min(self.flush_at).min(self.caster.as_ref().map_or(Instant::NEVER, Machine::deadline))
     }
 
     pub(super) fn fingerprint(&self, print: &mut Fingerprint) {

@@ -32,7 +32,7 @@ impl<E: Engine> Node<E> {
         let Some(engine) = engine.as_mut().or(management.as_deref_mut()) else { return };
         let Some(who) = casts.who(engine) else { return };
         // Who was given a seat later holds it: whoever had it before lost it there, and does not know yet.
-        let claim = Claim { since: u64::MAX - turn, seat, who };
+        let claim = Claim { since: u64::MAX - turn, seat, who, tree: casts.tree };
         if engine.set(now, ATTRIBUTE, Some(claim.to_string().as_bytes())).is_ok() {
             casts.mine = Some(claim);
         }
@@ -74,6 +74,10 @@ impl<E: Engine> Node<E> {
                 true => casts.mine,
                 false => engine.attribute(slot, ATTRIBUTE).and_then(Claim::read),
             };
+            // It has another fan-out: what it casts, and what we do, are nothing to each other.
+            if claim.is_some_and(|claim| claim.tree != casts.tree) {
+                continue;
+            }
             let name = card.name.as_str().to_owned();
             let sitter = Sitter { slot, addr: card.addr, name, who: claim.map_or(0, |c| c.who) };
             all.insert(card.identity, (sitter, claim));
@@ -88,7 +92,7 @@ impl<E: Engine> Node<E> {
             false => seats.wanted(identity, version.incarnation, casts.config.repair, fill),
         };
         if let Some((seat, since)) = wanted {
-            let claim = Claim { since, seat, who };
+            let claim = Claim { since, seat, who, tree: casts.tree };
             // Holes may be left, and when it cannot be said now, it can a moment later.
             (casts.fill, casts.look_at) = (fill, casts.look_at.min(now + LOOK));
             if engine.set(now, ATTRIBUTE, Some(claim.to_string().as_bytes())).is_ok() {

@@ -19,6 +19,8 @@ pub(super) struct Question {
     pub(super) way: [Addr; 2],
     pub(super) until: Instant,
     pub(super) ours: bool,
+    /// It was asked of one alone: nobody else replies.
+    pub(super) direct: bool,
     pub(super) answered: bool,
     pub(super) replies: u32,
 }
@@ -81,7 +83,8 @@ impl Rumours {
         }
         let id = self.begin(words)?;
         let until = now + patience;
-        let question = Question { id, way: [self.addr; 2], until, ours: true, answered: false, replies: 0 };
+        let question =
+            Question { id, way: [self.addr; 2], until, ours: true, direct: hops == 0, answered: false, replies: 0 };
         self.note_question(question, out);
         let name = self.name.clone();
         let letter = Letter { from: name.as_str(), asker: self.addr, ..self.letter(Kind::Ask, id, hops) };
@@ -112,6 +115,7 @@ impl Rumours {
         }
         let question = self.questions.iter_mut().find(|q| q.id == id && !q.answered).ok_or(Code::InvalidEndpoint)?;
         question.answered = last;
+        let is_over = last && question.direct;
         let name = self.name.clone();
         if question.ours {
             out.push(Output::Replied { id, from: name.as_str(), body: Some(body) });
@@ -119,6 +123,10 @@ impl Rumours {
         }
         let to = question.back(neighbours);
         send(&Letter { from: name.as_str(), body, ..self.letter(Kind::Reply, id, HOPS) }, to, out);
+        if is_over {
+            // Nobody else answers it through us.
+            self.forget(id);
+        }
         Ok(())
     }
 
@@ -142,7 +150,15 @@ impl Rumours {
         self.counters.heard += 1;
         let patience = Duration::from_millis(letter.amount.into()).min(PATIENCE_MAX);
         let until = now + patience;
-        let question = Question { id, way: [from, letter.asker], until, ours: false, answered: false, replies: 0 };
+        let question = Question {
+            id,
+            way: [from, letter.asker],
+            until,
+            ours: false,
+            direct: letter.hops == 0,
+            answered: false,
+            replies: 0,
+        };
         self.note_question(question, out);
         self.flood.pass_on(now, heard, until, out);
         if self.is_meant(letter.only) {
