@@ -484,7 +484,7 @@ fn what_is_lost_in_a_stream_is_sent_again() {
                         net.letters.retain(|way, _| way.1 != Id(deaf));
                     }
                 }
-                net.now = net.now + Duration::from_millis(100);
+                net.now += Duration::from_millis(100);
                 for id in (0..7).map(Id) {
                     net.act(id, |node, now, out| node.expire(now, &mut Each(out)));
                 }
