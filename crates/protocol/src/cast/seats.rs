@@ -96,16 +96,18 @@ pub struct Seats {
     held: BTreeMap<Id, (Claim, Identity)>,
     /// Members without a seat, those included who lost theirs.
     without: BTreeSet<Identity>,
+    /// Nobody sits here or beyond.
+    bound: usize,
 }
 
 impl Seats {
     /// What living members claim.
     #[must_use]
     pub fn of(members: impl IntoIterator<Item = (Identity, Option<Claim>)>) -> Self {
-        let mut seats = Self::default();
         let members: Vec<_> = members.into_iter().collect();
         // Nobody sits far beyond all others: a tree of that size would cost all of them.
         let bound = 2 * members.len() + ROOM;
+        let mut seats = Self { bound, ..Self::default() };
         for (who, claim) in members {
             let Some(claim) = claim.filter(|c| (c.seat.0 as usize) < bound) else {
                 seats.without.insert(who);
@@ -142,7 +144,9 @@ impl Seats {
     pub fn wanted(&self, me: Identity, since: u64, repair: Repair, fill: bool) -> Option<(Id, u64)> {
         let mine = self.held.values().find(|(_, who)| *who == me).map(|held| held.0);
         let Some(mine) = mine else {
-            let first = if repair == Repair::Manual { self.size() } else { 0 };
+            // Where nobody fills holes the end comes some time.
+            let is_room = self.size() as usize + self.without.len() < self.bound;
+            let first = if repair == Repair::Manual && is_room { self.size() } else { 0 };
             let rank = self.without.iter().position(|who| *who == me)?;
             let seat = (first..).map(Id).filter(|id| !self.held.contains_key(id)).nth(rank)?;
             return Some((seat, since));
@@ -230,6 +234,19 @@ mod tests {
         settle(&mut at_once, Repair::AtOnce, false);
         assert_eq!(taken(&at_once), [0, 1, 2, 3, 4]);
         assert_eq!(at_once[&who(1)], claim(0, 1), "who need not move does not");
+    }
+
+    /// Seats at the end run out, and nobody believes in one that is far beyond all others.
+    #[test]
+    fn st_6_where_nobody_fills_holes_the_end_comes_some_time() {
+        let mut members = BTreeMap::from([(who(0), claim(0, 1)), (who(1), claim(1_000_000, 2))]);
+        assert_eq!(Seats::of(members.iter().map(|(w, c)| (*w, *c))).size(), 1);
+        for n in 2..200 {
+            members.remove(&who(n - 2));
+            members.insert(who(n), None);
+            settle(&mut members, Repair::Manual, false);
+            assert!(taken(&members).iter().all(|&seat| (seat as usize) < 2 * members.len() + ROOM), "{n}");
+        }
     }
 
     #[test]

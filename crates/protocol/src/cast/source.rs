@@ -2,7 +2,7 @@
 
 use super::tree::Id;
 use super::window::Window;
-use phalanx_core::{Fingerprint, Instant};
+use phalanx_core::{Duration, Fingerprint, Instant};
 use std::collections::BTreeMap;
 
 /// How far a branch of the tree has come with the casts of a source.
@@ -62,6 +62,8 @@ struct Word {
     /// Since when it has said nothing new or was asked, and how often it was since its last news.
     since: Instant,
     tries: u32,
+    /// What was handed to it: after which cast, up to which, and when it last moved on.
+    handed: Option<(u64, u64, Instant)>,
 }
 
 impl Source {
@@ -85,9 +87,30 @@ impl Source {
     pub(super) fn hear(&mut self, now: Instant, from: Id, by: u64, branch: Branch) -> bool {
         let is_news = self.heard.get(&from).is_none_or(|w| (w.by, w.branch) != (by, branch));
         if is_news {
-            self.heard.insert(from, Word { by, branch, since: now, tries: 0 });
+            let before = self.heard.get(&from).filter(|w| w.by == by);
+            let handed = before.and_then(|w| w.handed);
+            self.heard.insert(from, Word { by, branch, since: now, tries: 0, handed });
         }
         is_news
+    }
+
+    /// Whether one who has casts up to `own` is to be handed later ones, up to `last`: not while what it was handed is still coming.
+    pub(super) fn hand(&mut self, now: Instant, from: Id, own: u64, last: u64, patience: Duration) -> bool {
+        let Some(word) = self.heard.get_mut(&from) else { return false };
+        match &mut word.handed {
+            Some((after, upto, at)) if own < *upto => {
+                if own > *after {
+                    (*after, *at) = (own, now);
+                    return false;
+                }
+                if now < *at + patience {
+                    return false;
+                }
+            }
+            _ => {}
+        }
+        word.handed = Some((own, last, now));
+        true
     }
 
     /// What who sits there says.
@@ -103,7 +126,7 @@ impl Source {
 
     /// Who sits there is asked.
     pub(super) fn ask(&mut self, now: Instant, from: Id, by: u64) {
-        let unheard = Word { by, branch: Branch::default(), since: now, tries: 0 };
+        let unheard = Word { by, branch: Branch::default(), since: now, tries: 0, handed: None };
         let word = self.heard.entry(from).or_insert(unheard);
         if word.by != by {
             *word = unheard;
@@ -125,6 +148,10 @@ impl Source {
         for (id, word) in &self.heard {
             print.add(&(id, word.by, word.branch, word.tries));
             print.instant(word.since);
+            if let Some((after, upto, at)) = word.handed {
+                print.add(&(after, upto));
+                print.instant(at);
+            }
         }
         print.instant(self.since);
         print.instant(self.open_since);

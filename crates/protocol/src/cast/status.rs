@@ -23,6 +23,8 @@ use phalanx_wire::cast::{Kind, Says, Status};
 
 /// Each time it takes twice as long until somebody is asked again, up to so many times.
 const TRIES_MAX: u32 = 4;
+/// What one who lacks something is sent at once.
+const HAND_BYTES: usize = 1 << 20;
 /// Who does not sit anywhere for so many tries is gone.
 const GONE: u64 = 12;
 
@@ -175,9 +177,7 @@ impl Caster {
             Says::Tell | Says::Answer => {}
         }
         if says != Says::Tell && own < ours {
-            let lacking: Vec<Cast> = self.memory.of(who, own + 1, ours).cloned().collect();
-            self.counters.again += lacking.len() as u64;
-            lacking.iter().for_each(|cast| self.hand(now, cast, from, out));
+            self.hand_lacking(now, who, (from, own), out);
         }
         self.tell(now, who, out);
     }
@@ -185,6 +185,23 @@ impl Caster {
 
 /// Looking after others.
 impl Caster {
+    /// Sends casts that somebody lacks, a part of them at a time.
+    fn hand_lacking(&mut self, now: Instant, who: u64, (to, own): (Id, u64), out: &mut impl Out) {
+        let mut bytes = 0;
+        let is_room = |cast: &&Cast| {
+            let is_room = bytes < HAND_BYTES;
+            bytes += cast.body.len();
+            is_room
+        };
+        let lacking: Vec<Cast> = self.memory.of(who, own + 1, u64::MAX).take_while(is_room).cloned().collect();
+        let Some(last) = lacking.last().map(|cast| cast.number) else { return };
+        let patience = self.config.retry * 4;
+        if self.sources.get_mut(&who).is_some_and(|s| s.hand(now, to, own, last, patience)) {
+            self.counters.again += lacking.len() as u64;
+            lacking.iter().for_each(|cast| self.hand(now, cast, to, out));
+        }
+    }
+
     /// Something moves with the casts of a source.
     pub(super) fn touch(&mut self, now: Instant, who: u64) {
         if let Some(source) = self.sources.get_mut(&who) {

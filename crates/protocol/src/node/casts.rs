@@ -13,8 +13,6 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 pub(super) const CASTS: Port = Port(4);
 /// Whoever starts looks around for so long before it takes a seat.
 const FIRST_LOOK: Duration = Duration::from_millis(300);
-/// How often what waits for a link is tried again.
-const FLUSH: Duration = Duration::from_millis(250);
 /// Bytes that wait for a peer's link to take them; past it the link counts as cut.
 const UNSENT_MAX: usize = 64 << 20;
 
@@ -97,8 +95,6 @@ pub(super) struct Casts {
     /// Holes are to be filled, though the policy does not say so.
     pub(super) fill: bool,
     unsent: BTreeMap<Addr, Unsent>,
-    /// When what was not taken is tried again, whether or not the link says that it takes more.
-    flush_at: Instant,
 }
 
 /// Who sits in a seat.
@@ -235,7 +231,6 @@ impl<E: Engine> Node<E> {
             look_at: now + FIRST_LOOK,
             fill: false,
             unsent: BTreeMap::new(),
-            flush_at: Instant::NEVER,
         }));
         Ok(self)
     }
@@ -324,9 +319,6 @@ impl<E: Engine> Node<E> {
             caster.handle(now, Input::Cut { id }, &mut cast_out);
         }
         let told = cast_out.told;
-        if let Some(casts) = self.casts.as_mut().filter(|c| !c.unsent.is_empty()) {
-            casts.flush_at = casts.flush_at.min(now + FLUSH);
-        }
         told.iter().for_each(|letter| self.on_rumour_cast(now, letter, out));
         Some(result)
     }
@@ -340,8 +332,6 @@ impl<E: Engine> Node<E> {
         let Some(casts) = &mut self.casts else { return };
         if !is_up {
             casts.unsent.remove(&addr);
-        } else if casts.unsent.contains_key(&addr) {
-            return self.on_writable(now, addr, out);
         }
         let Some((&id, _)) = casts.sitters.iter().find(|(_, s)| s.addr == addr) else { return };
         self.with_caster(now, out, |caster, out| match is_up {
@@ -352,7 +342,7 @@ impl<E: Engine> Node<E> {
     }
 
     /// A peer's link takes more.
-    pub(super) fn on_writable(&mut self, now: Instant, addr: Addr, out: &mut impl Out) {
+    pub(super) fn on_writable(&mut self, now: Instant, addr: Addr) {
         let Self { casts, link, parting, largest, .. } = self;
         let Some(casts) = casts else { return };
         let Some(unsent) = casts.unsent.get_mut(&addr) else { return };
@@ -366,8 +356,6 @@ impl<E: Engine> Node<E> {
             unsent.messages.pop_front();
         }
         casts.unsent.remove(&addr);
-        // Should it have counted as cut, it does no more.
-        self.on_session(now, addr, true, out);
     }
 
     /// Whether casts go to this peer, now or soon.
@@ -385,11 +373,6 @@ impl<E: Engine> Node<E> {
             casts.look_at = Instant::NEVER;
             self.look_at_seats(now, out);
         }
-        if let Some(casts) = self.casts.as_mut().filter(|c| c.flush_at <= now) {
-            casts.flush_at = if casts.unsent.is_empty() { Instant::NEVER } else { now + FLUSH };
-            let waiting: Vec<Addr> = casts.unsent.keys().copied().collect();
-            waiting.into_iter().for_each(|addr| self.on_writable(now, addr, out));
-        }
         if self.caster().is_some_and(|c| c.deadline() <= now) {
             self.with_caster(now, out, |caster, out| caster.expire(now, out));
         }
@@ -398,7 +381,7 @@ impl<E: Engine> Node<E> {
 
 impl Casts {
     pub(super) fn deadline(&self) -> Instant {
-        self.look_at.min(self.flush_at).min(self.caster.as_ref().map_or(Instant::NEVER, Machine::deadline))
+        self.look_at.min(self.caster.as_ref().map_or(Instant::NEVER, Machine::deadline))
     }
 
     pub(super) fn fingerprint(&self, print: &mut Fingerprint) {

@@ -214,7 +214,7 @@ impl<E: Engine> Node<E> {
             }
             Heard::Writable { node } => {
                 if let Some((addr, _)) = self.link.whereabouts(node) {
-                    self.on_writable(now, addr, out);
+                    self.on_writable(now, addr);
                 }
             }
             Heard::Up { node, identity, boot } => {
