@@ -69,7 +69,8 @@ impl Caster {
         if !self.lives(id) || !self.cut.insert(id) {
             return;
         }
-        for (cast, sent) in self.memory.sent_to(id) {
+        // It is noted anew where it goes now: what was noted twice would be sent twice as often each time that a link is cut.
+        for (cast, sent) in self.memory.lost(&[id]) {
             // What is for some its source sends again.
             if self.is_had(&cast, &sent) || self.config.receipts && cast.number == 0 {
                 continue;

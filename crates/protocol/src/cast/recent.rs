@@ -102,14 +102,6 @@ impl Memory {
         all
     }
 
-    /// What was sent to one of them.
-    pub(super) fn sent_to(&self, id: Id) -> Vec<(Cast, Sent)> {
-        let sent = |r: &Recent| {
-            r.sent.iter().filter(|s| s.to() == id).map(|s| (r.cast.clone(), s.clone())).collect::<Vec<_>>()
-        };
-        self.recent.values().flat_map(sent).collect()
-    }
-
     /// Casts to everybody, those of one source after the other.
     pub(super) fn casts(&self) -> Vec<Cast> {
         self.recent.values().map(|r| &r.cast).filter(|c| c.number > 0).cloned().collect()
@@ -235,9 +227,8 @@ mod tests {
         memory.note(Instant(9), &cast(5, 1), Some(Sent::Down(Id(4))));
         memory.note(Instant(9), &cast(5, 0), Some(along.clone()));
         memory.note(Instant(9), &cast(5, 0), Some(along.clone()));
-        assert_eq!(memory.sent_to(Id(3)).len(), 3);
         assert_eq!(memory.lost(&[Id(3), Id(9)]).len(), 3);
         assert_eq!((memory.lost(&[Id(3)]).len(), memory.bytes), (0, 30));
-        assert_eq!((memory.sent_to(Id(4)).len(), memory.casts().len()), (1, 1));
+        assert_eq!((memory.lost(&[Id(4)]).len(), memory.casts().len()), (1, 1));
     }
 }

@@ -442,6 +442,29 @@ fn casts_go_around_a_link_that_is_cut() {
     }
 }
 
+/// Links that are cut and carry again, over and over: what is sent again does not grow with how often that happens.
+#[test]
+fn links_that_come_and_go_cost_no_more_each_time() {
+    let mut net = Net::settling(2, 15, 4);
+    net.broadcast(Id(0), b"under way");
+    net.letters.clear();
+    let mut sent = Vec::new();
+    for round in 0..12 {
+        let before = net.sent;
+        for (a, b) in [(0, 1), (1, 3), (1, 2), (0, 2), (2, 5)] {
+            for (at, id) in [(Id(a), Id(b)), (Id(b), Id(a))] {
+                net.act(at, |node, now, out| node.handle(now, Input::Cut { id }, &mut Each(&mut *out)));
+                net.act(at, |node, now, out| node.handle(now, Input::Back { ids: &[id] }, &mut Each(out)));
+            }
+        }
+        net.letters.clear();
+        sent.push(net.sent - before);
+        assert!(sent[round] <= 20, "messages in each round: {sent:?}");
+    }
+    net.rest();
+    assert_eq!(net.settled[&Id(0)], 1);
+}
+
 /// Messages are lost in any number, and nobody dies: whatever is lost is asked for and sent again.
 #[test]
 fn what_is_lost_is_sent_again() {
