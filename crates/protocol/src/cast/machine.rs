@@ -453,6 +453,7 @@ impl Caster {
         self.dead.remove(&id);
         // Whether its link carries is found out anew.
         self.cut.remove(&id);
+        self.reopen(now, who);
         self.changed(now, out);
         self.welcome(now, id, out);
     }
@@ -487,6 +488,7 @@ impl Machine for Caster {
                 for id in ids {
                     self.dead.remove(id);
                     self.cut.remove(id);
+                    self.who_at(*id).into_iter().for_each(|who| self.reopen(now, who));
                 }
                 self.changed(now, out);
             }

@@ -4,7 +4,7 @@
 
 use super::tree::Id;
 use phalanx_core::{Fingerprint, Instant, Shared};
-use phalanx_wire::cast::Multicast;
+use phalanx_wire::cast::{Multicast, To};
 use std::collections::{BTreeMap, VecDeque};
 
 /// One message of a source.
@@ -53,6 +53,14 @@ impl Sent {
             Self::Down(to) | Self::Along(to, _) => *to,
         }
     }
+
+    /// Where it is to go yet.
+    fn ahead(&self) -> &[To] {
+        match self {
+            Self::Down(_) => &[],
+            Self::Along(_, header) => header.to.get(header.index as usize..).unwrap_or_default(),
+        }
+    }
 }
 
 impl Recent {
@@ -61,8 +69,11 @@ impl Recent {
     }
 }
 
-/// Who cast it, the how manieth it is, and what tells messages to some from each other.
-type Key = (u64, u64, u64);
+/// Who cast it, and the how manieth it is; a message to some is told by whom it goes to next, and the how manieth it is to that one.
+type Key = (u64, u64, (u64, u64));
+
+/// What tells casts to everybody from each other.
+const WHOLE: (u64, u64) = (0, 0);
 
 /// All of them.
 #[derive(Clone, PartialEq, Eq, Default, Debug)]
@@ -71,18 +82,21 @@ pub(super) struct Memory {
     /// When each is to be forgotten, the oldest first; some are forgotten already.
     order: VecDeque<(Instant, Key)>,
     bytes: usize,
-    /// How many messages to some there were.
-    some: u64,
 }
 
 impl Memory {
-    /// Notes what we made of a cast.
+    /// Notes what we made of a cast. What comes by again on its way to the same ones counts once: a message that turns back where others are
+    /// dead would leave again for each time that it was here, and each of those likewise elsewhere.
     pub(super) fn note(&mut self, until: Instant, cast: &Cast, sent: Option<Sent>) {
-        self.some += u64::from(cast.number == 0);
-        let key = (cast.who, cast.number, if cast.number == 0 { self.some } else { 0 });
+        let next = sent.as_ref().and_then(|s| s.ahead().first()).map_or(WHOLE, |to| (to.who, to.letter));
+        let key = (cast.who, cast.number, if cast.number == 0 { next } else { WHOLE });
         if let Some(recent) = self.recent.get_mut(&key) {
-            self.bytes += sent.as_ref().map_or(0, Sent::bytes);
-            recent.sent.extend(sent);
+            self.bytes -= recent.bytes();
+            if let Some(sent) = sent {
+                recent.sent.retain(|s| s.ahead().is_empty() || s.ahead() != sent.ahead());
+                recent.sent.push(sent);
+            }
+            self.bytes += recent.bytes();
             return;
         }
         let recent = Recent { cast: cast.clone(), until, sent: sent.into_iter().collect() };
@@ -109,7 +123,7 @@ impl Memory {
 
     /// Casts of a source to everybody, from one number to another.
     pub(super) fn of(&self, who: u64, first: u64, last: u64) -> impl Iterator<Item = &Cast> {
-        let range = (first <= last).then(|| self.recent.range((who, first, 0)..=(who, last, 0)));
+        let range = (first <= last).then(|| self.recent.range((who, first, WHOLE)..=(who, last, WHOLE)));
         range.into_iter().flatten().map(|(_, r)| &r.cast)
     }
 
@@ -166,7 +180,7 @@ impl Memory {
 
     /// Everybody has the casts of a source up to this one.
     pub(super) fn stable(&mut self, who: u64, upto: u64) {
-        while let Some((&key, _)) = self.recent.range((who, 1, 0)..=(who, upto, 0)).next() {
+        while let Some((&key, _)) = self.recent.range((who, 1, WHOLE)..=(who, upto, WHOLE)).next() {
             self.forget(&key);
         }
         self.tidy();
@@ -222,13 +236,20 @@ mod tests {
     #[test]
     fn what_was_sent_to_the_dead_is_taken_back() {
         let mut memory = Memory::default();
-        let along = Sent::Along(Id(3), Multicast { seen: vec![Id(1)], ..Multicast::default() });
+        let along = |next, letter| {
+            let to = vec![To { letter, ..To::seat(Id(7)) }];
+            Sent::Along(Id(next), Multicast { to, seen: vec![Id(1)], ..Multicast::default() })
+        };
         memory.note(Instant(9), &cast(5, 1), Some(Sent::Down(Id(3))));
         memory.note(Instant(9), &cast(5, 1), Some(Sent::Down(Id(4))));
-        memory.note(Instant(9), &cast(5, 0), Some(along.clone()));
-        memory.note(Instant(9), &cast(5, 0), Some(along.clone()));
-        assert_eq!(memory.lost(&[Id(3), Id(9)]).len(), 3);
-        assert_eq!((memory.lost(&[Id(3)]).len(), memory.bytes), (0, 30));
+        memory.note(Instant(9), &cast(5, 1), Some(along(3, 0)));
+        for letter in [1, 2, 2] {
+            memory.note(Instant(9), &cast(5, 0), Some(along(3, letter)));
+        }
+        // It came back, and went on elsewhere.
+        memory.note(Instant(9), &cast(5, 1), Some(along(9, 0)));
+        assert_eq!(memory.lost(&[Id(3), Id(8)]).len(), 3);
+        assert_eq!((memory.lost(&[Id(3)]).len(), memory.lost(&[Id(9)]).len(), memory.bytes), (0, 1, 30));
         assert_eq!((memory.lost(&[Id(4)]).len(), memory.casts().len()), (1, 1));
     }
 }

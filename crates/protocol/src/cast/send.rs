@@ -65,7 +65,10 @@ impl Caster {
             header.dead.retain(|id| !self.cut.contains(id));
             match hop {
                 Hop::On(next) | Hop::Back(next) => {
-                    self.remember(now, cast, Some(Sent::Along(next, before)));
+                    // What is lost of how far others have come is said anew.
+                    if before.whole || before.to[before.index as usize].letter > 0 {
+                        self.remember(now, cast, Some(Sent::Along(next, before)));
+                    }
                     return self.send(next, cast, Kind::Multicast(header), out);
                 }
                 Hop::Nowhere => {

@@ -213,6 +213,13 @@ impl Caster {
         }
     }
 
+    /// It lives, and is to know who has its casts: also of those that were given up while it was taken for dead.
+    pub(super) fn reopen(&mut self, now: Instant, who: u64) {
+        if self.config.receipts && self.sources.get(&who).is_some_and(Source::is_open) {
+            self.touch(now, who);
+        }
+    }
+
     pub(super) fn look_soon(&mut self, now: Instant) {
         self.look_at = self.look_at.min(now + self.config.retry);
     }
