@@ -102,3 +102,10 @@ fn casts(seeds: impl Iterator<Item = u64>) {
 fn st_4_casts_come_to_all_who_are_there() {
     casts(0..20);
 }
+
+/// Seeds that were red once. 279: a source that was taken for dead for a while was never told that all have its cast. 358: ways around the
+/// dead were remembered for each time that a message came by, and left again twice as often with each who died.
+#[test]
+fn st_4_casts_settle_and_do_not_multiply() {
+    casts([279, 358].into_iter());
+}

@@ -2,7 +2,8 @@
 //!
 //! *There* is who has lived since before the cast, seen by the others who have in the tree all the time, wherever in it. A tree goes
 //! around whoever the zone takes for dead, and nobody keeps for it what it misses meanwhile: such nodes are excused, and counted when it cost
-//! them a cast. Of a source that dies, all who see each other all the time have a cast, or none.
+//! them a cast. Whoever a source sees all the time has a cast when the source is told that all have it. Of a source that dies before it is
+//! told so, all who see each other all the time have a cast, or none.
 //!
 //! After healing each node must sit in a place that all know, and sources must be told that their casts have settled, but those that
 //! went to another zone: that is another tree.
@@ -63,6 +64,8 @@ pub struct Casts {
     open: BTreeMap<u32, BTreeMap<u64, Cast>>,
     /// Casts that nobody answers for any more.
     moved: BTreeSet<Cast>,
+    /// Casts that all had whom their sources saw, as they were told.
+    settled: BTreeSet<Cast>,
     /// Which start each living node is in, and since when.
     lives: BTreeMap<u32, (u32, Instant)>,
     /// Whom each node sees where, and since when without a break.
@@ -103,6 +106,21 @@ impl Casts {
             }
             _ => Ok(()),
         }
+    }
+
+    fn on_settled(&mut self, by: u32, upto: u64) -> Result<(), String> {
+        let Some(open) = self.open.get_mut(&by) else { return Ok(()) };
+        let left = open.split_off(&(upto + 1));
+        for cast in std::mem::replace(open, left).into_values() {
+            // Who leaves is alone, and casts to itself.
+            let Some(&then) = self.sent.get(&cast).filter(|_| self.lives_on(cast)) else { continue };
+            self.settled.insert(cast);
+            let mut owed = self.groups(cast, then).0.into_iter().flatten();
+            if let Some(lacks) = owed.find(|&n| !self.has(n, &cast)) {
+                return Err(format!("was told that all have {cast:?} of {then}, which node {lacks} does not have"));
+            }
+        }
+        Ok(())
     }
 
     fn on_sees(&mut self, at: Instant, by: u32, node: u32, place: Option<Place>) {
@@ -175,6 +193,11 @@ impl Casts {
             excuses += excused.iter().filter(|n| lived(n) && !self.has(**n, cast)).count() as u64;
             let owed = self.lives_on(*cast);
             for group in groups {
+                // All others were taken for dead by their source.
+                if !owed && self.settled.contains(cast) {
+                    excuses += group.iter().filter(|&&n| !self.has(n, cast)).count() as u64;
+                    continue;
+                }
                 let lacks = group.iter().find(|&&n| !self.has(n, cast));
                 let having = group.iter().find(|&&n| self.has(n, cast));
                 if let Some(lacks) = lacks.filter(|_| owed || having.is_some()) {
@@ -250,8 +273,8 @@ impl<E: Engine + Send> Checker<Member<E>> for Casts {
                 }
             }
             Note::Settled(number) => {
-                if let Some(open) = self.open.get_mut(&by) {
-                    *open = open.split_off(&(number + 1));
+                if let Err(text) = self.on_settled(by, number) {
+                    verdict.violation(by, text);
                 }
             }
             Note::Sees { node, place } => self.on_sees(at, by, node, place),
@@ -360,11 +383,26 @@ mod tests {
     }
 
     #[test]
+    fn what_is_told_too_early_is_caught() {
+        let mut checker = checker(4);
+        casts(&mut checker, 10, CAST);
+        [0, 1, 2].into_iter().for_each(|by| assert_eq!(handed(&mut checker, by, CAST), [""; 0]));
+        assert!(says(&mut checker, 11, 0, Note::Settled(1))[0].contains("node 3 does not have"));
+        casts(&mut checker, 12, LATER);
+        [0, 1, 2].into_iter().for_each(|by| assert_eq!(handed(&mut checker, by, LATER), [""; 0]));
+        says(&mut checker, 13, 0, Note::Sees { node: 3, place: None });
+        assert_eq!(says(&mut checker, 14, 0, Note::Settled(2)), [""; 0], "it takes that one for dead");
+        checker.dies(0);
+        assert_eq!(checker.missed(), (None, 2));
+    }
+
+    #[test]
     fn who_is_not_told_waits() {
         let mut checker = checker(2);
         casts(&mut checker, 10, CAST);
         casts(&mut checker, 10, LATER);
-        says(&mut checker, 11, 0, Note::Settled(1));
+        [0, 1].into_iter().for_each(|by| assert_eq!(handed(&mut checker, by, CAST), [""; 0]));
+        assert_eq!(says(&mut checker, 11, 0, Note::Settled(1)), [""; 0]);
         assert_eq!(checker.open[&0].len(), 1);
         // In another tree it has another number, and nobody answers there.
         says(&mut checker, 12, 0, Note::Sees { node: 0, place: Some(Place { seat: Id(0), who: 99 }) });
