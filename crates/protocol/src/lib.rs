@@ -10,5 +10,6 @@ pub mod member;
 pub mod node;
 pub mod order;
 pub mod rumour;
+pub mod segment;
 pub mod view;
 pub mod zone;

@@ -118,7 +118,7 @@ fn header(kind: Kind, number: u16, out: &mut Vec<u8>) {
     out.extend_from_slice(&number.to_le_bytes());
 }
 
-fn checksum(start: usize, out: &mut Vec<u8>) {
+pub(crate) fn checksum(start: usize, out: &mut Vec<u8>) {
     let sum = crc32c(&out[start..]);
     out.extend_from_slice(&sum.to_le_bytes());
 }
@@ -223,7 +223,7 @@ impl<'a> Entry<'a> {
     pub const FIXED: usize = 64;
     const DEPARTED: u8 = 1;
 
-    fn encode(&self, size: usize, out: &mut Vec<u8>) {
+    pub(crate) fn encode(&self, size: usize, out: &mut Vec<u8>) {
         let start = out.len();
         let mut fixed = [0; Self::FIXED];
         fixed[2..4].copy_from_slice(&(self.attributes.0.len() as u16).to_le_bytes());
@@ -244,7 +244,7 @@ impl<'a> Entry<'a> {
         out[start..start + 2].copy_from_slice(&(length as u16).to_le_bytes());
     }
 
-    fn parse(bytes: &'a [u8]) -> Parsed<'a, Self> {
+    pub(crate) fn parse(bytes: &'a [u8]) -> Parsed<'a, Self> {
         let length = bytes.first_chunk().map_or(0, |l| usize::from(u16::from_le_bytes(*l)));
         if length < Self::FIXED || bytes.len() < length {
             return Err(Malformed::Truncated);

@@ -27,6 +27,7 @@
 //! | [`tripwire`] | what two nodes say over a tripwire |
 //! | [`tomorrow`] | what later builds may say, for tests of upgrades |
 //! | [`baseline`] | the baselines' heartbeats, introductions and gossip |
+//! | [`segment`] | heartbeats and updates of segments |
 
 mod addr;
 pub mod attribute;
@@ -43,6 +44,7 @@ pub mod piece;
 pub mod rcl;
 pub mod reduce;
 pub mod rumour;
+pub mod segment;
 pub mod service;
 pub mod tomorrow;
 pub mod tripwire;

@@ -5,7 +5,7 @@ use phalanx_wire::baseline::{ATTRIBUTES_MAX, Attributes, KEY_MAX, VALUE_MAX};
 use std::collections::BTreeMap;
 
 /// Bytes that were checked when they came, as attributes again.
-pub(super) fn view(bytes: &[u8]) -> Attributes<'_> {
+pub(crate) fn view(bytes: &[u8]) -> Attributes<'_> {
     Attributes::parse(bytes).unwrap_or_default()
 }
 
@@ -13,7 +13,7 @@ pub(super) fn view(bytes: &[u8]) -> Attributes<'_> {
 ///
 /// # Errors
 /// `InvalidArgs` when key or value are over their caps, `LocalResource` when all together are.
-pub(super) fn with(bytes: &[u8], key: &str, value: Option<&[u8]>) -> Result<Box<[u8]>, Code> {
+pub(crate) fn with(bytes: &[u8], key: &str, value: Option<&[u8]>) -> Result<Box<[u8]>, Code> {
     if key.is_empty() || key.len() > KEY_MAX || value.is_some_and(|v| v.len() > VALUE_MAX) {
         return Err(Code::InvalidArgs);
     }
@@ -28,7 +28,7 @@ pub(super) fn with(bytes: &[u8], key: &str, value: Option<&[u8]>) -> Result<Box<
 }
 
 /// Tells each key whose value is another one in `new` than in `old`, in the order of keys.
-pub(super) fn differences<'a>(
+pub(crate) fn differences<'a>(
     old: Attributes<'a>,
     new: Attributes<'a>,
     mut tell: impl FnMut(&'a str, Option<&'a [u8]>),

@@ -33,10 +33,10 @@ mod all_to_all;
 #[cfg(test)]
 mod alone;
 pub mod analysis;
-mod attributes;
+pub(crate) mod attributes;
 mod gossip;
 #[cfg(test)]
-mod net;
+pub(crate) mod net;
 mod table;
 #[cfg(test)]
 mod tests;

@@ -1,48 +1,57 @@
 //! Engines on a simulated network: delay, loss, groups, partitions, crashes, restarts. All from one seed.
 
 use crate::member::{Card, Engine, Event, Input, Name, Output, Peer, Slot, Version, Why};
-use phalanx_core::{Addr, Boot, Duration, Identity, Instant, Machine, Rng, Sink};
+use phalanx_core::{Addr, Boot, Duration, Group, Identity, Instant, Machine, Payload, Rng, Sink};
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 
 /// How bad the network is.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Weather {
-    pub(super) loss: f64,
-    pub(super) delay: (Duration, Duration),
+pub(crate) struct Weather {
+    pub(crate) loss: f64,
+    pub(crate) delay: (Duration, Duration),
 }
 
 impl Weather {
-    pub(super) const FAIR: Self = Self { loss: 0.0, delay: (Duration(200_000), Duration(1_000_000)) };
+    pub(crate) const FAIR: Self = Self { loss: 0.0, delay: (Duration(200_000), Duration(1_000_000)) };
 
-    pub(super) const fn losing(loss: f64) -> Self {
+    pub(crate) const fn losing(loss: f64) -> Self {
         Self { loss, ..Self::FAIR }
     }
 }
 
 /// A change of a view, as its observer told it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct Told {
-    pub(super) at: Instant,
-    pub(super) observer: usize,
-    pub(super) subject: usize,
-    pub(super) incarnation: u64,
+pub(crate) struct Told {
+    pub(crate) at: Instant,
+    pub(crate) observer: usize,
+    pub(crate) subject: usize,
+    pub(crate) incarnation: u64,
     /// Why it left; `None` when it joined.
-    pub(super) why: Option<Why>,
+    pub(crate) why: Option<Why>,
 }
 
-struct Packet {
-    from: usize,
-    to: usize,
-    group: bool,
-    bytes: Rc<[u8]>,
+pub(crate) struct Packet {
+    pub(crate) from: usize,
+    pub(crate) to: usize,
+    pub(crate) way: Way,
+    pub(crate) bytes: Rc<[u8]>,
 }
 
-pub(super) struct Host<E> {
-    pub(super) engine: Option<E>,
-    pub(super) incarnation: u64,
+/// How a packet travels.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Way {
+    Datagram,
+    Cast,
+    /// Nothing of it is lost, while both sides live and reach each other.
+    Message,
+}
+
+pub(crate) struct Host<E> {
+    pub(crate) engine: Option<E>,
+    pub(crate) incarnation: u64,
     /// Payload bytes that arrived.
-    pub(super) received: u64,
+    pub(crate) received: u64,
     witness: Witness,
     hears: BTreeSet<u16>,
     deadline: Instant,
@@ -50,11 +59,15 @@ pub(super) struct Host<E> {
     paused: bool,
 }
 
-pub(super) struct Net<'m, E> {
-    pub(super) now: Instant,
-    pub(super) weather: Weather,
-    pub(super) hosts: Vec<Host<E>>,
-    pub(super) told: Vec<Told>,
+pub(crate) struct Net<'m, E> {
+    pub(crate) now: Instant,
+    pub(crate) weather: Weather,
+    pub(crate) hosts: Vec<Host<E>>,
+    pub(crate) told: Vec<Told>,
+    /// The TTL that gets a datagram from one to the other; 0 when there is no way.
+    pub(crate) distance: Box<dyn Fn(usize, usize) -> u8>,
+    /// Whether a packet is lost, whatever the weather.
+    pub(crate) loses: Box<dyn FnMut(&Packet) -> bool>,
     make: &'m dyn Fn(usize, u64, Rng, Instant) -> E,
     queue: BTreeMap<(Instant, u64), Packet>,
     deadlines: BTreeSet<(Instant, usize)>,
@@ -63,21 +76,22 @@ pub(super) struct Net<'m, E> {
     sent: u64,
 }
 
-pub(super) fn card(n: usize) -> Card {
+pub(crate) fn card(n: usize) -> Card {
     let mut identity = Identity([3; 32]);
     identity.0[..8].copy_from_slice(&phalanx_core::rng::mix(n as u64 + 1).to_le_bytes());
     Card { identity, addr: Addr::Local(n as u32), name: Name::new(&format!("node-{n:03}")).unwrap() }
 }
 
-pub(super) fn peer(n: usize) -> Peer {
+pub(crate) fn peer(n: usize) -> Peer {
     Peer { addr: card(n).addr, identity: card(n).identity, boot: Boot::default() }
 }
 
 /// Outputs that outlive the call.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(super) enum Owned {
+pub(crate) enum Owned {
     Datagram(Addr, Vec<u8>),
-    Cast(u16, Vec<u8>),
+    Cast(Group, Vec<u8>),
+    Message(Addr, Vec<u8>),
     Hear(u16),
     Release(Addr),
     Joined(Slot, Version),
@@ -86,13 +100,18 @@ pub(super) enum Owned {
 }
 
 #[derive(Default, Debug)]
-pub(super) struct Collected(pub(super) Vec<Owned>);
+pub(crate) struct Collected(pub(crate) Vec<Owned>);
 
 impl<'a> Sink<Output<'a>> for Collected {
     fn push(&mut self, item: Output<'a>) {
         self.0.push(match item {
             Output::Datagram { to, bytes } => Owned::Datagram(to, bytes.to_vec()),
-            Output::Cast { group, bytes } => Owned::Cast(group.number, bytes.to_vec()),
+            Output::Cast { group, bytes } => Owned::Cast(group, bytes.to_vec()),
+            Output::Message { to, message, .. } => {
+                let mut bytes = Vec::new();
+                message.encode(0..message.encoded_len(), &mut bytes);
+                Owned::Message(to, bytes)
+            }
             Output::Hear { group } => Owned::Hear(group),
             Output::Release { addr } => Owned::Release(addr),
             Output::Event(Event::Joined { member, version }) => Owned::Joined(member, version),
@@ -101,7 +120,6 @@ impl<'a> Sink<Output<'a>> for Collected {
                 Owned::Attribute(member, key.into(), value.map(<[u8]>::to_vec))
             }
             Output::Event(Event::Name { .. } | Event::Details { .. })
-            | Output::Message { .. }
             | Output::Wire { .. }
             | Output::Unwire { .. } => panic!("no baseline asks for it"),
         });
@@ -110,7 +128,7 @@ impl<'a> Sink<Output<'a>> for Collected {
 
 /// Believes nothing: builds a view from the events alone.
 #[derive(Default)]
-pub(super) struct Witness {
+pub(crate) struct Witness {
     view: BTreeMap<Slot, Version>,
     attributes: BTreeMap<Slot, BTreeMap<String, Vec<u8>>>,
     /// The newest life of each that was ever told.
@@ -118,7 +136,7 @@ pub(super) struct Witness {
 }
 
 impl Witness {
-    pub(super) fn hear(&mut self, event: &Owned, who: Identity) -> Result<(), String> {
+    pub(crate) fn hear(&mut self, event: &Owned, who: Identity) -> Result<(), String> {
         match event {
             Owned::Joined(slot, version) => {
                 if self.view.insert(*slot, *version).is_some() {
@@ -156,11 +174,11 @@ impl Witness {
     }
 
     /// Only these are remembered by the engine, and cannot come back in an older life.
-    pub(super) fn retain(&mut self, known: impl Fn(Identity) -> bool) {
+    pub(crate) fn retain(&mut self, known: impl Fn(Identity) -> bool) {
         self.newest.retain(|&who, _| known(who));
     }
 
-    pub(super) fn agree<E: Engine>(&self, engine: &E) -> Result<(), String> {
+    pub(crate) fn agree<E: Engine>(&self, engine: &E) -> Result<(), String> {
         let me = engine.me();
         let view: BTreeMap<_, _> = engine.members().filter(|&(slot, _)| slot != me).collect();
         let told = self.view.iter().map(|(&slot, &version)| (slot, version));
@@ -178,12 +196,14 @@ impl Witness {
 
 impl<'m, E: Engine> Net<'m, E> {
     /// `n` nodes that start within a second.
-    pub(super) fn new(n: usize, weather: Weather, seed: u64, make: &'m dyn Fn(usize, u64, Rng, Instant) -> E) -> Self {
+    pub(crate) fn new(n: usize, weather: Weather, seed: u64, make: &'m dyn Fn(usize, u64, Rng, Instant) -> E) -> Self {
         let mut net = Self {
             now: Instant(1_000_000_000),
             weather,
             hosts: Vec::new(),
             told: Vec::new(),
+            distance: Box::new(|_, _| 1),
+            loses: Box::new(|_| false),
             make,
             queue: BTreeMap::new(),
             deadlines: BTreeSet::new(),
@@ -208,7 +228,7 @@ impl<'m, E: Engine> Net<'m, E> {
     }
 
     /// Starts a node, newly or again.
-    pub(super) fn start(&mut self, i: usize) {
+    pub(crate) fn start(&mut self, i: usize) {
         let host = &mut self.hosts[i];
         host.incarnation += 1;
         let rng = Rng::new(self.seed, (i as u64) << 16 | host.incarnation);
@@ -218,12 +238,12 @@ impl<'m, E: Engine> Net<'m, E> {
         self.rearm(i);
     }
 
-    pub(super) fn crash(&mut self, i: usize) {
+    pub(crate) fn crash(&mut self, i: usize) {
         self.hosts[i].engine = None;
         self.rearm(i);
     }
 
-    pub(super) fn leave(&mut self, i: usize, code: u8) {
+    pub(crate) fn leave(&mut self, i: usize, code: u8) {
         let mut out = Collected::default();
         let engine = self.hosts[i].engine.as_mut().expect("it runs");
         engine.leave(self.now, code, &mut out);
@@ -233,30 +253,30 @@ impl<'m, E: Engine> Net<'m, E> {
     }
 
     /// The process stands still. What comes for it is lost: its socket's buffer is full.
-    pub(super) fn pause(&mut self, i: usize) {
+    pub(crate) fn pause(&mut self, i: usize) {
         self.hosts[i].paused = true;
         self.rearm(i);
     }
 
-    pub(super) fn resume(&mut self, i: usize) {
+    pub(crate) fn resume(&mut self, i: usize) {
         self.hosts[i].paused = false;
         self.rearm(i);
     }
 
-    pub(super) fn engine(&mut self, i: usize) -> &mut E {
+    pub(crate) fn engine(&mut self, i: usize) -> &mut E {
         self.hosts[i].engine.as_mut().expect("it runs")
     }
 
     /// These on one side, the others on the other one.
-    pub(super) fn partition(&mut self, side: &[usize]) {
+    pub(crate) fn partition(&mut self, side: &[usize]) {
         self.hosts.iter_mut().enumerate().for_each(|(i, h)| h.side = side.contains(&i).into());
     }
 
-    pub(super) fn heal(&mut self) {
+    pub(crate) fn heal(&mut self) {
         self.partition(&[]);
     }
 
-    pub(super) fn run(&mut self, span: Duration) {
+    pub(crate) fn run(&mut self, span: Duration) {
         let until = self.now + span;
         loop {
             let packet_at = self.queue.first_key_value().map_or(Instant::NEVER, |(&(at, _), _)| at);
@@ -281,7 +301,7 @@ impl<'m, E: Engine> Net<'m, E> {
     }
 
     /// Runs until all views are what they should be, and says how long it took.
-    pub(super) fn settle(&mut self, at_most: Duration) -> Duration {
+    pub(crate) fn settle(&mut self, at_most: Duration) -> Duration {
         let start = self.now;
         while !self.is_settled() {
             assert!(self.now.since(start) < at_most, "seed {}: views differ: {:?}", self.seed, self.views());
@@ -290,29 +310,34 @@ impl<'m, E: Engine> Net<'m, E> {
         self.now.since(start)
     }
 
-    pub(super) fn is_settled(&self) -> bool {
+    pub(crate) fn is_settled(&self) -> bool {
         let expected: BTreeMap<_, _> = self.running().map(|i| (i, self.hosts[i].incarnation)).collect();
         self.views().values().all(|view| *view == expected)
     }
 
-    pub(super) fn running(&self) -> impl Iterator<Item = usize> {
+    pub(crate) fn running(&self) -> impl Iterator<Item = usize> {
         self.hosts.iter().enumerate().filter(|(_, h)| h.engine.is_some()).map(|(i, _)| i)
     }
 
     /// Who sees whom, in which incarnation.
-    pub(super) fn views(&self) -> BTreeMap<usize, BTreeMap<usize, u64>> {
+    pub(crate) fn views(&self) -> BTreeMap<usize, BTreeMap<usize, u64>> {
         let view = |e: &E| e.members().map(|(s, v)| (place(e.card(s).unwrap().addr), v.incarnation)).collect();
         self.hosts.iter().enumerate().filter_map(|(i, h)| Some((i, view(h.engine.as_ref()?)))).collect()
     }
 
     fn arrive(&mut self, packet: Packet) {
-        let Packet { from, to, group, bytes } = packet;
+        let Packet { from, to, way, bytes } = packet;
         if self.hosts[from].side != self.hosts[to].side || self.hosts[to].paused {
             return;
         }
         let Some(engine) = &mut self.hosts[to].engine else { return };
         let mut out = Collected::default();
-        engine.handle(self.now, Input::Datagram { from: peer(from), group, bytes: &bytes }, &mut out);
+        let from = peer(from);
+        let input = match way {
+            Way::Message => Input::Message { from, payload: Payload::Bytes(&bytes) },
+            Way::Datagram | Way::Cast => Input::Datagram { from, group: way == Way::Cast, bytes: &bytes },
+        };
+        engine.handle(self.now, input, &mut out);
         self.hosts[to].received += bytes.len() as u64;
         self.perform(to, out);
     }
@@ -321,12 +346,14 @@ impl<'m, E: Engine> Net<'m, E> {
         let mut told = false;
         for output in out.0 {
             match &output {
-                Owned::Datagram(to, bytes) => self.send(i, place(*to), false, bytes.as_slice().into()),
+                Owned::Datagram(to, bytes) => self.send(i, place(*to), Way::Datagram, bytes.as_slice().into()),
+                Owned::Message(to, bytes) => self.send(i, place(*to), Way::Message, bytes.as_slice().into()),
                 Owned::Cast(group, bytes) => {
                     let bytes: Rc<[u8]> = bytes.as_slice().into();
-                    let hearing = |j: &usize| *j != i && self.hosts[*j].hears.contains(group);
+                    let is_near = |j: usize| (1..=group.ttl).contains(&(self.distance)(i, j));
+                    let hearing = |j: &usize| *j != i && self.hosts[*j].hears.contains(&group.number) && is_near(*j);
                     for j in (0..self.hosts.len()).filter(hearing).collect::<Vec<_>>() {
-                        self.send(i, j, true, Rc::clone(&bytes));
+                        self.send(i, j, Way::Cast, Rc::clone(&bytes));
                     }
                 }
                 Owned::Hear(group) => _ = self.hosts[i].hears.insert(*group),
@@ -354,15 +381,19 @@ impl<'m, E: Engine> Net<'m, E> {
         self.rearm(i);
     }
 
-    fn send(&mut self, from: usize, to: usize, group: bool, bytes: Rc<[u8]>) {
-        if to >= self.hosts.len() || self.hosts[from].side != self.hosts[to].side || self.rng.chance(self.weather.loss)
-        {
+    fn send(&mut self, from: usize, to: usize, way: Way, bytes: Rc<[u8]>) {
+        if to >= self.hosts.len() || self.hosts[from].side != self.hosts[to].side {
+            return;
+        }
+        let packet = Packet { from, to, way, bytes };
+        let is_lost = way != Way::Message && self.rng.chance(self.weather.loss);
+        if is_lost || (self.loses)(&packet) || (self.distance)(from, to) == 0 {
             return;
         }
         let (least, most) = self.weather.delay;
         let at = self.now + least + Duration(self.rng.below(most.0 - least.0 + 1));
         self.sent += 1;
-        self.queue.insert((at, self.sent), Packet { from, to, group, bytes });
+        self.queue.insert((at, self.sent), packet);
     }
 
     fn rearm(&mut self, i: usize) {

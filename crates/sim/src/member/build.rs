@@ -12,6 +12,7 @@ use phalanx_protocol::link::sign::Signer;
 use phalanx_protocol::link::{self, Link};
 use phalanx_protocol::member::{Card, Engine, Frozen, Name, Roster};
 use phalanx_protocol::node::{Node, casts};
+use phalanx_protocol::segment::{LEVELS_MAX, Segment, SegmentConfig};
 use phalanx_protocol::zone::hierarchy::Role;
 use phalanx_protocol::zone::{self, Zone};
 use std::ops::Range;
@@ -233,6 +234,23 @@ pub fn build_gossip(
     build_with(setup, options, move |shared, birth| {
         let rng = Rng::new(birth.rng.u64(), 1);
         Gossip::new(config, shared.start(birth), rng, birth.now)
+    })
+}
+
+/// TG: a cluster in segments, as the network's topology has them. Each zone is one of its own, with groups of its own.
+///
+/// # Errors
+/// When setup makes no sense.
+pub fn build_segments(
+    setup: &Setup,
+    options: &Options,
+    config: SegmentConfig,
+) -> Result<(Sim<Member<Segment>>, Telling), NetworkError> {
+    build_with(setup, options, move |shared, birth| {
+        let zone = shared.layout.zone_of(birth.node) as u16;
+        let group = config.group.wrapping_add(zone.wrapping_mul(LEVELS_MAX.into()));
+        let rng = Rng::new(birth.rng.u64(), 1);
+        Segment::new(SegmentConfig { group, ..config }, shared.start(birth), rng, birth.now)
     })
 }
 

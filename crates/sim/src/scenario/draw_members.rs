@@ -34,7 +34,11 @@ pub(super) fn draw_members(seed: u64, engine: Engine) -> String {
     }
     put!(out, "by_reference = {by_reference}\nstart_within = \"{}ns\"", drawn.start_within.0);
     put!(out, "\n[network]\nlatency = {{ kind = \"uniform\", min_us = 100, max_us = {:.3} }}", drawn.slowest_us);
-    put!(out, "loss = {:.6}\n\n[zones]\nseeds = {}", drawn.loss, drawn.seeds);
+    put!(out, "loss = {:.6}", drawn.loss);
+    if engine == Engine::Segment {
+        put!(out, "{}", topology(&mut Rng::new(seed, STREAM + 1), drawn.nodes));
+    }
+    put!(out, "\n[zones]\nseeds = {}", drawn.seeds);
     if rng.chance(0.4) && drawn.nodes >= HIERARCHY_LEAST {
         let supervisors = if is_zone { 1 + rng.below(u64::from(drawn.nodes / 4).min(5)) } else { 0 };
         let base = u64::from(drawn.nodes) - supervisors;
@@ -52,6 +56,13 @@ pub(super) fn draw_members(seed: u64, engine: Engine) -> String {
         put!(out, "\n[[fault]]\nat = \"{}ns\"\n{what}", at.0);
     }
     out
+}
+
+/// TG-1: segments behind routers; in a chain not everybody reaches everybody with every TTL.
+fn topology(rng: &mut Rng, nodes: u32) -> String {
+    let (routers, most) = [("star", 8), ("chain", 4)][rng.index(2)];
+    let size = u64::from(nodes).div_ceil(1 + rng.below(most.min(nodes.into())));
+    format!("topology = {{ kind = \"segments\", size = {size}, routers = \"{routers}\", per_router_us = 50 }}")
 }
 
 /// An act as a scenario writes it; `None` when it changes nothing.
@@ -115,7 +126,7 @@ mod tests {
     /// Whatever is drawn can be read, and each profile, size and fault that is meant to come up does.
     #[test]
     fn what_is_drawn_makes_sense_and_leaves_nothing_out() {
-        for engine in [Engine::Zone, Engine::AllToAll, Engine::Gossip] {
+        for engine in [Engine::Zone, Engine::AllToAll, Engine::Gossip, Engine::Segment] {
             let mut words = BTreeSet::new();
             for seed in 0..400 {
                 let text = draw_members(seed, engine);

@@ -6,6 +6,7 @@ use phalanx_core::{Duration, Group};
 use phalanx_protocol::baselines::{AllToAllConfig, GossipConfig};
 use phalanx_protocol::cast::seats::RepairError;
 use phalanx_protocol::node::casts;
+use phalanx_protocol::segment::{LEVELS_MAX, SegmentConfig};
 use phalanx_protocol::zone::Config;
 use serde::Deserialize;
 
@@ -22,6 +23,8 @@ pub enum Engine {
     AllToAll,
     /// Whole nodes that gossip (BL-1).
     Gossip,
+    /// Whole nodes in segments: membership in the shape of the network (TG).
+    Segment,
     /// The tasks of a job, which share a view (RV).
     View,
     /// Whole nodes with zone membership that cast over the tree of their zone (ST).
@@ -30,7 +33,8 @@ pub enum Engine {
 
 impl Engine {
     /// All of them.
-    pub const ALL: [Self; 6] = [Self::Link, Self::Zone, Self::AllToAll, Self::Gossip, Self::View, Self::Cast];
+    pub const ALL: [Self; 7] =
+        [Self::Link, Self::Zone, Self::AllToAll, Self::Gossip, Self::Segment, Self::View, Self::Cast];
 
     /// As scenarios write it.
     #[must_use]
@@ -40,6 +44,7 @@ impl Engine {
             Self::Zone => "zone",
             Self::AllToAll => "all-to-all",
             Self::Gossip => "gossip",
+            Self::Segment => "segment",
             Self::View => "view",
             Self::Cast => "cast",
         }
@@ -55,6 +60,8 @@ pub enum Membership {
     AllToAll(AllToAllConfig),
     /// Gossip.
     Gossip(GossipConfig),
+    /// Segments.
+    Segment(SegmentConfig),
 }
 
 /// Nodes that run a membership engine.
@@ -86,6 +93,7 @@ impl Members {
             Membership::Zone => Engine::Zone,
             Membership::AllToAll(_) => Engine::AllToAll,
             Membership::Gossip(_) => Engine::Gossip,
+            Membership::Segment(_) => Engine::Segment,
         }
     }
 
@@ -159,6 +167,8 @@ const ZONE_PROFILES: [&str; 4] = ["lan", "paper", "wan", "local"];
 const PROFILES: [&str; 2] = ["lan", "paper"];
 /// Multicast reaches so far, in routers and one.
 const TTL: u8 = 64;
+/// TG-1: segments climb so far.
+const SEGMENT_TTL: u8 = if LEVELS_MAX < 4 { LEVELS_MAX } else { 4 };
 
 impl MembersText {
     /// The first field that is there: it means nothing without a membership engine.
@@ -193,6 +203,8 @@ impl MembersText {
             Engine::AllToAll => Membership::AllToAll(AllToAllConfig::lan(group)),
             Engine::Gossip if paper => Membership::Gossip(GossipConfig::paper()),
             Engine::Gossip => Membership::Gossip(GossipConfig::lan()),
+            Engine::Segment if paper => Membership::Segment(SegmentConfig::paper(1, SEGMENT_TTL)),
+            Engine::Segment => Membership::Segment(SegmentConfig::lan(1, SEGMENT_TTL)),
             Engine::Zone | Engine::Cast | Engine::Link | Engine::View => Membership::Zone,
         };
         let config = match profile {

@@ -136,6 +136,11 @@ impl Scenario {
                 let tally = checks::register_baseline(&mut sim, nodes, options);
                 self.outcome(|| self.run_members(members, sim, tally, |_, _| None, |_, _, _| ()))
             }
+            Membership::Segment(config) => {
+                let (mut sim, _) = member::build_segments(setup, options, config)?;
+                let tally = checks::register_baseline(&mut sim, nodes, options);
+                self.outcome(|| self.run_members(members, sim, tally, |_, _| None, |_, _, _| ()))
+            }
             Membership::Gossip(config) => {
                 let (mut sim, _) = member::build_gossip(setup, options, config)?;
                 let tally = checks::register_baseline(&mut sim, nodes, options);

@@ -151,7 +151,7 @@ fn one(seed: u64, engine: Engine, workload: Option<&str>) -> (Run, Outcome) {
 pub fn drawn(seed: u64, engine: Engine, workload: Option<&str>) -> String {
     match engine {
         Engine::Link => draw(seed, workload),
-        Engine::Zone | Engine::AllToAll | Engine::Gossip => draw_members(seed, engine),
+        Engine::Zone | Engine::AllToAll | Engine::Gossip | Engine::Segment => draw_members(seed, engine),
         Engine::View => draw_jobs(seed),
         Engine::Cast => draw_casts(seed),
     }

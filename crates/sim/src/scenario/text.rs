@@ -271,7 +271,7 @@ impl PhasesText {
         let usual = match engine {
             Engine::Link => LIVENESS,
             Engine::View => JOB_LIVENESS,
-            Engine::Zone | Engine::AllToAll | Engine::Gossip | Engine::Cast => MEMBERS_LIVENESS,
+            Engine::Zone | Engine::AllToAll | Engine::Gossip | Engine::Segment | Engine::Cast => MEMBERS_LIVENESS,
         };
         Ok(Phases { safety, work, liveness: liveness.map_or(usual, |s| s.0), restart: restart.unwrap_or(true) })
     }

@@ -1,0 +1,166 @@
+//! Who leads each level (TG-2), who climbs to the next (TG-1), and what follows when somebody is silent (TG-5).
+
+use super::Segment;
+use super::level::{Level, Role};
+use crate::member::{Out, Output, Slot};
+use phalanx_core::{Identity, Instant};
+use phalanx_wire::segment::short;
+
+impl Segment {
+    /// Finds who has been silent for too long.
+    pub(super) fn look_for_silent(&mut self, now: Instant, out: &mut impl Out) {
+        // From below: whoever takes over a level climbs before those above it give up.
+        for level in 0..self.levels.len() as u8 {
+            let fail = self.config.fail_after(level);
+            let Some(own) = self.level(level) else { return };
+            let silent: Vec<Slot> = own.peers.iter().filter(|(_, p)| p.heard_at + fail <= now).map(|(&s, _)| s).collect();
+            for slot in silent {
+                self.on_silent(now, level, slot, out);
+            }
+        }
+    }
+
+    fn on_silent(&mut self, now: Instant, level: u8, slot: Slot, out: &mut impl Out) {
+        self.drop_peer(now, level, slot);
+        self.book.unhear(now, slot, level, None, out);
+        let until = self.orphans_until(now, level);
+        self.book.untell(now, level, slot, until, true, out);
+        if self.book.version(slot).is_none() {
+            self.forget(now, slot, out);
+        }
+    }
+
+    /// Somebody lives, and is not in this level any more: another leads below it.
+    pub(super) fn on_leaves(&mut self, now: Instant, level: u8, slot: Slot, out: &mut impl Out) {
+        self.drop_peer(now, level, slot);
+        let until = self.orphans_until(now, level);
+        self.book.unhear(now, slot, level, Some(until), out);
+        self.book.untell(now, level, slot, until, false, out);
+    }
+
+    /// Somebody is gone from the view, by whatever way: it is in none of our levels.
+    pub(super) fn forget(&mut self, now: Instant, slot: Slot, out: &mut impl Out) {
+        for level in 0..self.levels.len() as u8 {
+            if self.level(level).is_some_and(|l| l.peers.contains_key(&slot)) {
+                self.drop_peer(now, level, slot);
+            }
+            let until = self.orphans_until(now, level);
+            self.book.untell(now, level, slot, until, true, out);
+        }
+    }
+
+    fn drop_peer(&mut self, now: Instant, level: u8, slot: Slot) {
+        let (me, listening) = (self.identity(self.book.me()), self.listening());
+        let Some(own) = self.levels.get_mut(usize::from(level)) else { return };
+        let Some(peer) = own.peers.remove(&slot) else { return };
+        if own.backup == Some(slot) {
+            own.backup = None;
+        }
+        if own.role != Role::Follows(slot) {
+            return;
+        }
+        // TG-2: the backup takes over at once, the others give it time; where there is none they elect at once.
+        let backup = peer.pulse.backup;
+        let names = own.peers.keys().filter_map(|&s| self.book.identity(s)).map(|i| short(&i));
+        own.role = match () {
+            () if backup == short(&me) => Role::Leads,
+            () if backup != 0 && names.into_iter().any(|name| name == backup) => Role::Looks(now + listening),
+            () => Role::Looks(now),
+        };
+    }
+
+    fn identity(&self, slot: Slot) -> Identity {
+        self.book.identity(slot).unwrap_or(Identity([0xff; 32]))
+    }
+
+    /// Looks at the leaders of all our levels.
+    pub(super) fn look_for_leaders(&mut self, now: Instant, out: &mut impl Out) {
+        let mut level = 0;
+        while usize::from(level) < self.levels.len() {
+            self.look_for_leader(now, level, out);
+            level += 1;
+        }
+    }
+
+    /// Looks who leads a level, and climbs to the next one when we do.
+    pub(super) fn look_for_leader(&mut self, now: Instant, level: u8, out: &mut impl Out) {
+        let Some(own) = self.level(level) else { return };
+        let before = own.role;
+        let me = self.identity(self.book.me());
+        let first = own.leaders().min_by_key(|&slot| self.identity(slot));
+        let is_lower = |slot: Slot| self.identity(slot) < me;
+        let role = match before {
+            Role::Leads => match first.filter(|&slot| is_lower(slot)) {
+                Some(leader) => Role::Follows(leader),
+                None => Role::Leads,
+            },
+            Role::Follows(leader) if own.leaders().any(|slot| slot == leader) => before,
+            Role::Follows(_) => first.map_or(Role::Looks(now + self.listening()), Role::Follows),
+            Role::Looks(until) => match first {
+                Some(leader) => Role::Follows(leader),
+                None if now >= until && !own.peers.iter().any(|(&s, p)| p.pulse.follows == 0 && is_lower(s)) => Role::Leads,
+                // The lowest will say so within a period, or die.
+                None if now >= until => Role::Looks(now + self.config.period),
+                None => before,
+            },
+        };
+        let leads_above = usize::from(level) + 1 < self.levels.len();
+        if let Some(own) = self.level_mut(level) {
+            own.role = role;
+        }
+        match role {
+            Role::Leads if !leads_above => self.climb(now, level, out),
+            Role::Follows(leader) if role != before => {
+                self.descend(now, level, out);
+                self.poll(now, level, leader, out);
+            }
+            Role::Looks(_) if leads_above => self.descend(now, level, out),
+            _ => {}
+        }
+    }
+
+    /// We lead this level: all in it hear so, and we come to the next one.
+    fn climb(&mut self, now: Instant, level: u8, out: &mut impl Out) {
+        self.beat_in(now, level, out);
+        let next = level + 1;
+        if next >= self.config.max_ttl {
+            return;
+        }
+        let (until, introduce) = (now + self.listening(), self.config.losses);
+        if self.level(next).is_none() {
+            self.levels.push(Level::new(next, until, introduce));
+            self.beat_in(now, next, out);
+            // Those there have them from who led before us, if anybody did.
+            self.announce(next, out);
+        }
+    }
+
+    /// We do not lead this level any more, and are in none above it.
+    fn descend(&mut self, now: Instant, level: u8, out: &mut impl Out) {
+        while self.levels.len() > usize::from(level) + 1 {
+            let top = self.levels.len() as u8 - 1;
+            let mut pulse = self.pulse(top);
+            (pulse.leaves, pulse.leads) = (true, false);
+            self.scratch.clear();
+            phalanx_wire::segment::beat(top, &pulse, &mut self.scratch);
+            out.push(Output::Cast { group: self.group_of(top), bytes: &self.scratch });
+            self.levels.pop();
+            let until = self.orphans_until(now, top);
+            self.book.unhear_all(now, top, until, out);
+        }
+    }
+
+    /// TG-2: a leader chooses at random who takes over.
+    pub(super) fn choose_backup(&mut self, level: u8) {
+        let Some(own) = self.levels.get_mut(usize::from(level)) else { return };
+        if !own.leads() {
+            own.backup = None;
+            return;
+        }
+        if own.backup.is_some_and(|b| own.peers.contains_key(&b)) {
+            return;
+        }
+        let all: Vec<Slot> = own.peers.keys().copied().collect();
+        own.backup = if all.is_empty() { None } else { Some(all[self.rng.index(all.len())]) };
+    }
+}

@@ -1,0 +1,101 @@
+//! One level of a node: who is heard in its multicast group, who leads it, and what we told there (TG-1, TG-2, TG-6).
+
+use crate::member::Slot;
+use phalanx_core::{Duration, Fingerprint, Instant};
+use phalanx_wire::segment::{Pulse, SETS};
+use std::collections::{BTreeMap, VecDeque};
+
+/// What we are in a level.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub(super) enum Role {
+    /// There is no leader yet; from then on the lowest of those who have none leads.
+    Looks(Instant),
+    Follows(Slot),
+    Leads,
+}
+
+/// Somebody who is heard in a level.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub(super) struct Peer {
+    pub(super) heard_at: Instant,
+    pub(super) pulse: Pulse,
+    /// We have what it told up to this one.
+    pub(super) upto: u64,
+    /// Since when it has told more than we have; since when it, a leader, sees others than we do.
+    pub(super) lags_since: Instant,
+    pub(super) differs_since: Instant,
+    /// When it was last asked for all it knows, and how often since both saw the same.
+    pub(super) polled_at: Instant,
+    pub(super) tries: u32,
+}
+
+impl Peer {
+    pub(super) fn new(now: Instant, pulse: Pulse) -> Self {
+        let never = Instant::NEVER;
+        let (lags_since, differs_since) = (never, never);
+        Self { heard_at: now, pulse, upto: pulse.number, lags_since, differs_since, polled_at: Instant::ZERO, tries: 0 }
+    }
+}
+
+/// One of our levels.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(super) struct Level {
+    pub(super) number: u8,
+    pub(super) role: Role,
+    pub(super) peers: BTreeMap<Slot, Peer>,
+    /// Who leads when we are gone.
+    pub(super) backup: Option<Slot>,
+    /// Change sets that we told here, and the last of them.
+    pub(super) told: u64,
+    pub(super) last: VecDeque<Vec<u8>>,
+    /// Heartbeats that are to say all of us.
+    pub(super) introduce: u8,
+}
+
+impl Level {
+    /// We have just come here, and listen until then.
+    pub(super) fn new(number: u8, until: Instant, introduce: u8) -> Self {
+        let (role, peers, last) = (Role::Looks(until), BTreeMap::new(), VecDeque::new());
+        Self { number, role, peers, backup: None, told: 0, last, introduce }
+    }
+
+    /// Notes an encoded change set that we are about to tell.
+    pub(super) fn tell(&mut self, set: Vec<u8>) {
+        self.told += 1;
+        if self.last.len() == SETS {
+            self.last.pop_front();
+        }
+        self.last.push_back(set);
+    }
+
+    pub(super) fn leaders(&self) -> impl Iterator<Item = Slot> {
+        self.peers.iter().filter(|(_, p)| p.pulse.leads).map(|(&slot, _)| slot)
+    }
+
+    pub(super) fn leads(&self) -> bool {
+        self.role == Role::Leads
+    }
+
+    pub(super) fn follows(&self) -> Option<Slot> {
+        if let Role::Follows(leader) = self.role { Some(leader) } else { None }
+    }
+
+    /// When somebody has been silent for too long.
+    pub(super) fn due_at(&self, fail: Duration) -> Instant {
+        let looks = if let Role::Looks(until) = self.role { until } else { Instant::NEVER };
+        self.peers.values().map(|p| p.heard_at + fail).fold(looks, Instant::min)
+    }
+
+    pub(super) fn fingerprint(&self, print: &mut Fingerprint) {
+        print.add(&(self.number, self.backup, self.told, self.introduce)).add(&self.last);
+        match self.role {
+            Role::Looks(until) => print.instant(until),
+            Role::Follows(leader) => _ = print.add(&(1, leader)),
+            Role::Leads => _ = print.add(&2),
+        }
+        for (slot, peer) in &self.peers {
+            print.add(slot).add(&(peer.pulse, peer.upto, peer.tries));
+            [peer.heard_at, peer.lags_since, peer.differs_since, peer.polled_at].map(|at| _ = print.instant(at));
+        }
+    }
+}

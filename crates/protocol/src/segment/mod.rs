@@ -1,0 +1,494 @@
+//! Segments: membership that takes the shape of the network (003; TG-1 to TG-7).
+//!
+//! Each node multicasts that it lives to its own segment only: with a TTL of 1. The nodes of a segment elect a leader, which also speaks with
+//! a TTL of 2, to the leaders that it reaches so; their leader climbs on. So groups take the shape of the network, nobody configures them, and a
+//! heartbeat crosses no router but those that leaders need.
+//!
+//! | | level 0 | level 1 | … |
+//! |---|---|---|---|
+//! | TTL | 1 | 2 | level + 1 |
+//! | who | everybody | leaders of level 0 | leaders of the level below |
+//! | dead after | `losses` periods | `higher` more | … |
+//!
+//! **Changes** travel up and down: who finds out that a member of its level came or is gone tells it in its other levels, and whoever hears of it
+//! there does the same. Each update has a number, and carries the three before it; who has missed more polls for all (TG-6).
+//!
+//! **Who answers for whom** ([`book`]): what a leader tells of the nodes below it is charged to it. When it dies they are gone with it, as behind a
+//! dead switch, unless somebody else answers for them by then: its backup takes over before the higher level gives up, for that waits longer.
+//!
+//! Beyond the paper: heartbeats carry a digest of their sender's view. Who sees others than its leader does polls it after a while, and
+//! both correct each other. So views become equal whatever was lost, also where reachability is not transitive (Fig. 5), where whoever hears two
+//! leaders passes on what each says to the other. Nodes that are told to be gone live again only with a higher count of heartbeats.
+//! Where nothing changes, heartbeats are 48 bytes: a detection five times as fast costs no more.
+//!
+//! | file | idea |
+//! |---|---|
+//! | `book` | everybody, and who answers for them |
+//! | `level` | one group: who is heard, who leads |
+//! | `lead` | elections, climbing, backups |
+//! | `tell` | updates, polls and images |
+
+mod book;
+mod lead;
+mod level;
+mod tell;
+#[cfg(test)]
+mod tests;
+
+use crate::baselines::{PERIOD_LEAST, Start};
+use crate::member::{Card, Engine, Input, Out, Output, Peer as From, Slot, Version};
+use book::{Book, Note};
+use level::{Level, Peer};
+use phalanx_core::{Addr, Code, Duration, Fingerprint, Group, Instant, Machine, Payload, Rng, Sink};
+use phalanx_wire::baseline::{ENTRY_MAX, Entry};
+use phalanx_wire::segment::{self, CHECKSUM, HEADER, PULSE, Packet, Pulse, Says, short};
+
+/// Levels there may be: a byte has a bit for each.
+pub const LEVELS_MAX: u8 = 8;
+
+/// The numbers of segments.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct SegmentConfig {
+    /// Time between two heartbeats of a node; at least [`PERIOD_LEAST`].
+    pub period: Duration,
+    /// Heartbeats missed in a row by which a member of level 0 is dead.
+    pub losses: u8,
+    /// How much later than expected a heartbeat may come: delays differ.
+    pub grace: Duration,
+    /// TG-5: each higher level waits so many periods longer.
+    pub higher: u8,
+    /// Periods for which a node listens for a leader before it elects one.
+    pub listens: u8,
+    /// The multicast group of level 0; each level has the next one.
+    pub group: u16,
+    /// TG-1: the largest TTL; at most [`LEVELS_MAX`].
+    pub max_ttl: u8,
+    /// Heartbeats are padded to this size; 0: those that say nothing new are short.
+    pub heartbeat_bytes: u16,
+    /// The longest datagram.
+    pub datagram_bytes: u16,
+    /// Members remembered, the dead included. Newcomers beyond are dropped and counted.
+    pub members: usize,
+    /// Questions answered in a period. Who asks beyond is not answered, counted, and asks again.
+    pub answers: u16,
+    /// Copies of the last heartbeat, which says that we leave.
+    pub farewells: u8,
+}
+
+impl SegmentConfig {
+    /// 003 §5.2: a packet a second, 5 losses, 228 bytes for each member.
+    #[must_use]
+    pub const fn paper(group: u16, max_ttl: u8) -> Self {
+        Self {
+            period: Duration::from_secs(1),
+            losses: 5,
+            grace: Duration::from_millis(50),
+            higher: 2,
+            listens: 2,
+            group,
+            max_ttl,
+            heartbeat_bytes: 228,
+            datagram_bytes: 1_400,
+            members: 16 * 1024,
+            answers: 64,
+            farewells: 3,
+        }
+    }
+
+    /// For a local network: dead after less than a second, for fewer bytes.
+    #[must_use]
+    pub const fn lan(group: u16, max_ttl: u8) -> Self {
+        Self {
+            period: Duration::from_millis(220),
+            losses: 4,
+            grace: Duration::from_millis(20),
+            heartbeat_bytes: 0,
+            ..Self::paper(group, max_ttl)
+        }
+    }
+
+    /// The time from a member's last heartbeat in a level until it is dead there.
+    #[must_use]
+    pub fn fail_after(&self, level: u8) -> Duration {
+        let periods = u64::from(self.losses.max(1)) + u64::from(self.higher) * u64::from(level);
+        self.period * periods + self.grace
+    }
+}
+
+/// What was dropped, and what happened how often.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Counters {
+    /// Bytes that are no packet of segments, or a member that cannot be.
+    pub malformed: u64,
+    /// Heartbeats in another's name.
+    pub forged: u64,
+    /// Packets about levels that we are not in, or from those who are not heard there.
+    pub strays: u64,
+    /// Members that found no room.
+    pub crowded: u64,
+    /// Somebody knows a later life of ours than this one.
+    pub ghosts: u64,
+    /// Questions beyond the bound of a period.
+    pub unanswered: u64,
+    /// TG-6: how often we asked somebody for all it knows.
+    pub polls: u64,
+    /// Of those: because too many updates were missed.
+    pub gaps: u64,
+}
+
+/// A node that takes part in the groups of its segment, and of those above when it leads.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Segment {
+    config: SegmentConfig,
+    book: Book,
+    /// From level 0 up; each but the last one we lead.
+    levels: Vec<Level>,
+    beat_at: Instant,
+    /// Groups that are heard; a platform need not be able to stop that.
+    hears: u8,
+    budget: u16,
+    counters: Counters,
+    rng: Rng,
+    scratch: Vec<u8>,
+}
+
+impl Segment {
+    /// A node that starts: the first heartbeat leaves within a period, at a phase of its own.
+    ///
+    /// # Panics
+    /// When there is no room for one member, or our own address is a group.
+    #[must_use]
+    pub fn new(mut config: SegmentConfig, start: Start, mut rng: Rng, now: Instant) -> Self {
+        config.period = config.period.max(PERIOD_LEAST);
+        config.max_ttl = config.max_ttl.clamp(1, LEVELS_MAX);
+        config.datagram_bytes = config.datagram_bytes.max((HEADER + PULSE + ENTRY_MAX + CHECKSUM) as u16);
+        config.heartbeat_bytes = config.heartbeat_bytes.min(config.datagram_bytes);
+        let beat_at = now + Duration(rng.below(config.period.0));
+        let mut node = Self {
+            book: Book::new(start, config.members),
+            levels: Vec::new(),
+            beat_at,
+            hears: 0,
+            budget: config.answers,
+            counters: Counters::default(),
+            rng,
+            scratch: Vec::new(),
+            config,
+        };
+        node.levels.push(Level::new(0, beat_at + node.listening(), config.losses));
+        node
+    }
+
+    /// What was dropped, and what happened how often.
+    #[must_use]
+    pub fn counters(&self) -> Counters {
+        self.counters
+    }
+
+    /// Our levels, from 0 up: whom we follow there, which is ourselves where we lead; nobody while we look for a leader.
+    pub fn leaders(&self) -> impl Iterator<Item = Option<Slot>> + '_ {
+        self.levels.iter().map(|l| if l.leads() { Some(self.book.me()) } else { l.follows() })
+    }
+
+    /// Who is heard in a level of ours.
+    pub fn group(&self, level: u8) -> impl Iterator<Item = Slot> + '_ {
+        self.levels.get(usize::from(level)).into_iter().flat_map(|l| l.peers.keys().copied())
+    }
+
+    fn listening(&self) -> Duration {
+        self.config.period * u64::from(self.config.listens) + self.config.grace
+    }
+
+    /// How long one who is gone is remembered, or stays without anybody who answers for it.
+    fn keep(&self) -> Duration {
+        self.config.fail_after(self.config.max_ttl) * 2
+    }
+
+    /// Until when those stay for whom nobody answers who did in this level: a new leader comes by then.
+    fn orphans_until(&self, now: Instant, level: u8) -> Instant {
+        now + self.config.fail_after(level + 1) + self.listening()
+    }
+
+    fn level(&self, number: u8) -> Option<&Level> {
+        self.levels.get(usize::from(number))
+    }
+
+    fn level_mut(&mut self, number: u8) -> Option<&mut Level> {
+        self.levels.get_mut(usize::from(number))
+    }
+}
+
+impl Machine for Segment {
+    type Input<'a> = Input<'a>;
+    type Output<'a> = Output<'a>;
+
+    fn handle<S: for<'a> Sink<Output<'a>>>(&mut self, now: Instant, input: Input<'_>, out: &mut S) {
+        if self.is_empty() {
+            return;
+        }
+        match input {
+            Input::Datagram { from, bytes, .. } => self.on_packet(now, from, bytes, out),
+            Input::Message { from, payload } => match payload {
+                Payload::Bytes(bytes) => self.on_packet(now, from, bytes, out),
+                Payload::Snapshot(snapshot) => {
+                    let mut bytes = Vec::new();
+                    snapshot.encode(0..snapshot.encoded_len(), &mut bytes);
+                    self.on_packet(now, from, &bytes, out);
+                }
+            },
+            // 003 knows heartbeats only; what the link finds out is not used, so that the comparison is fair.
+            Input::Up { .. } | Input::Down { .. } | Input::Refused { .. } => {}
+            Input::Wired { .. } | Input::Tripped { .. } => {}
+        }
+        self.pass_on(now, out);
+    }
+
+    fn expire<S: for<'a> Sink<Output<'a>>>(&mut self, now: Instant, out: &mut S) {
+        if self.is_empty() {
+            return;
+        }
+        self.look_for_silent(now, out);
+        if now >= self.book.look_at {
+            self.book.look(now, self.keep(), out);
+        }
+        self.look_for_leaders(now, out);
+        self.pass_on(now, out);
+        if now >= self.beat_at {
+            self.on_beat(now, out);
+        }
+    }
+
+    fn deadline(&self) -> Instant {
+        if self.is_empty() {
+            return Instant::NEVER;
+        }
+        let due = self.levels.iter().map(|l| l.due_at(self.config.fail_after(l.number)));
+        due.fold(self.beat_at.min(self.book.look_at), Instant::min)
+    }
+
+    fn fingerprint(&self, print: &mut Fingerprint) {
+        self.book.fingerprint(print);
+        self.levels.iter().for_each(|l| l.fingerprint(print));
+        print.add(&self.hears).add(&self.budget);
+        print.instant(self.beat_at);
+    }
+}
+
+/// Heartbeats.
+impl Segment {
+    fn on_packet(&mut self, now: Instant, from: From, bytes: &[u8], out: &mut impl Out) {
+        let Ok(Packet { level, says }) = Packet::parse(bytes) else {
+            self.counters.malformed += 1;
+            return;
+        };
+        if self.level(level).is_none() {
+            self.counters.strays += 1;
+            return;
+        }
+        match says {
+            Says::Heartbeat { pulse, entry } => self.on_heartbeat(now, from, level, (pulse, entry), out),
+            Says::Beat { pulse } => self.on_beat_of(now, from, level, pulse, out),
+            Says::Update { number, sets } => self.on_update(now, from, level, (number, sets), out),
+            Says::Poll => self.on_poll(from, level, out),
+            Says::Image { number, changes } => self.on_image(now, from, level, (number, changes), out),
+            Says::Who => {
+                if self.may_answer() {
+                    self.encode(now, level, true, None);
+                    out.push(Output::Datagram { to: from.addr, bytes: &self.scratch });
+                }
+            }
+        }
+    }
+
+    fn may_answer(&mut self) -> bool {
+        let may = self.budget > 0;
+        self.budget = self.budget.saturating_sub(1);
+        self.counters.unanswered += u64::from(!may);
+        may
+    }
+
+    fn on_heartbeat(&mut self, now: Instant, from: From, level: u8, (pulse, entry): (Pulse, Entry<'_>), out: &mut impl Out) {
+        if entry.identity != from.identity || pulse.counter != entry.counter {
+            self.counters.forged += 1;
+            return;
+        }
+        if let Some(code) = entry.departed {
+            if let Some(slot) = self.book.find(&entry.identity) {
+                let is_this = self.book.version(slot).is_some_and(|v| v.incarnation == entry.incarnation);
+                if is_this && self.book.counter(slot) <= entry.counter {
+                    self.book.depart(now, slot, code, out);
+                    self.forget(now, slot, out);
+                }
+            }
+            return;
+        }
+        let note = self.book.hear(now, level, &entry, out);
+        self.count(note);
+        let Some(slot) = self.book.find(&entry.identity).filter(|&slot| self.book.is_heard(slot, level)) else { return };
+        // A new life of it: what was told in the old one is nothing to it.
+        if let (Note::News(_), Some(own)) = (note, self.level_mut(level))
+            && own.peers.get(&slot).is_some_and(|p| p.pulse.counter > pulse.counter)
+        {
+            own.peers.remove(&slot);
+        }
+        self.on_pulse(now, level, slot, pulse, out);
+    }
+
+    fn on_beat_of(&mut self, now: Instant, from: From, level: u8, pulse: Pulse, out: &mut impl Out) {
+        let slot = self.book.find(&from.identity);
+        let known = slot.and_then(|slot| Some((slot, self.book.hear_beat(slot, level, pulse.counter)?)));
+        match known {
+            Some((slot, true)) => self.on_pulse(now, level, slot, pulse, out),
+            Some((_, false)) => {}
+            None if self.may_answer() => {
+                self.scratch.clear();
+                segment::who(level, &mut self.scratch);
+                out.push(Output::Datagram { to: from.addr, bytes: &self.scratch });
+            }
+            None => {}
+        }
+    }
+
+    fn count(&mut self, note: Note) {
+        match note {
+            Note::Ghost => self.counters.ghosts += 1,
+            Note::Crowded => self.counters.crowded += 1,
+            Note::Malformed => self.counters.malformed += 1,
+            Note::Old | Note::News(_) => {}
+        }
+    }
+
+    /// Somebody was heard in a level of ours.
+    fn on_pulse(&mut self, now: Instant, level: u8, slot: Slot, pulse: Pulse, out: &mut impl Out) {
+        if pulse.leaves {
+            return self.on_leaves(now, level, slot, out);
+        }
+        let (losses, introduce) = (self.config.losses, self.config.heartbeat_bytes == 0);
+        let Some(own) = self.level_mut(level) else { return };
+        let is_new = !own.peers.contains_key(&slot);
+        let peer = own.peers.entry(slot).or_insert_with(|| Peer::new(now, pulse));
+        let led = std::mem::replace(&mut peer.pulse, pulse).leads;
+        peer.heard_at = now;
+        if is_new && introduce {
+            own.introduce = own.introduce.max(losses.min(2));
+        }
+        // TG-3: whoever leads pulls from who comes from below. What a leader knows is pulled when it is followed.
+        let is_pulled = is_new && level > 0 && own.leads() || pulse.leads && (is_new || !led) && !own.leads();
+        if is_pulled {
+            self.poll(now, level, slot, out);
+        }
+        self.look_for_leader(now, level, out);
+        self.compare(now, level, slot, out);
+    }
+
+    fn on_beat(&mut self, now: Instant, out: &mut impl Out) {
+        let next = self.beat_at + self.config.period;
+        self.beat_at = if next > now { next } else { now + self.config.period };
+        self.budget = self.config.answers;
+        self.book.beat();
+        for level in 0..self.levels.len() as u8 {
+            self.beat_in(now, level, out);
+        }
+    }
+
+    /// A heartbeat in one of our levels.
+    fn beat_in(&mut self, now: Instant, level: u8, out: &mut impl Out) {
+        if self.hears & (1 << level) == 0 {
+            self.hears |= 1 << level;
+            out.push(Output::Hear { group: self.group_of(level).number });
+        }
+        self.choose_backup(level);
+        let Some(own) = self.level_mut(level) else { return };
+        let is_whole = own.introduce > 0;
+        own.introduce = own.introduce.saturating_sub(1);
+        self.encode(now, level, is_whole, None);
+        out.push(Output::Cast { group: self.group_of(level), bytes: &self.scratch });
+    }
+
+    fn group_of(&self, level: u8) -> Group {
+        Group { number: self.config.group.wrapping_add(level.into()), ttl: level + 1 }
+    }
+
+    fn pulse(&self, level: u8) -> Pulse {
+        let own = self.level(level);
+        let name = |slot: Option<Slot>| slot.and_then(|s| self.book.identity(s)).map_or(0, |i| short(&i));
+        Pulse {
+            leads: own.is_some_and(Level::leads),
+            leaves: false,
+            counter: self.book.counter(self.book.me()),
+            number: own.map_or(0, |l| l.told),
+            digest: self.book.digest(),
+            follows: name(own.and_then(Level::follows)),
+            backup: name(own.and_then(|l| l.backup)),
+        }
+    }
+
+    /// Our heartbeat in a level, into `scratch`.
+    fn encode(&mut self, _now: Instant, level: u8, is_whole: bool, departed: Option<u8>) {
+        let (pulse, size) = (self.pulse(level), self.config.heartbeat_bytes.into());
+        self.scratch.clear();
+        if !is_whole && size == 0 {
+            return segment::beat(level, &pulse, &mut self.scratch);
+        }
+        if let Some(own) = self.book.entry(self.book.me()) {
+            segment::heartbeat(level, &pulse, &Entry { departed, ..own }, size, &mut self.scratch);
+        }
+    }
+}
+
+impl Engine for Segment {
+    fn me(&self) -> Slot {
+        self.book.me()
+    }
+
+    fn version(&self, member: Slot) -> Option<Version> {
+        self.book.version(member)
+    }
+
+    fn card(&self, member: Slot) -> Option<&Card> {
+        self.book.card(member)
+    }
+
+    fn members(&self) -> impl Iterator<Item = (Slot, Version)> {
+        self.book.members()
+    }
+
+    fn len(&self) -> usize {
+        self.book.len()
+    }
+
+    fn set(&mut self, _: Instant, key: &str, value: Option<&[u8]>) -> Result<(), Code> {
+        self.book.set(key, value)?;
+        let losses = self.config.losses;
+        self.levels.iter_mut().for_each(|l| l.introduce = l.introduce.max(losses));
+        Ok(())
+    }
+
+    fn attribute(&self, member: Slot, key: &str) -> Option<&[u8]> {
+        self.book.attributes(member).get(key)
+    }
+
+    fn attributes(&self, member: Slot) -> impl Iterator<Item = (&str, &[u8])> {
+        self.book.attributes(member).iter()
+    }
+
+    fn leave(&mut self, now: Instant, code: u8, out: &mut impl Out) {
+        if self.is_empty() {
+            return;
+        }
+        self.book.beat();
+        for level in 0..self.levels.len() as u8 {
+            self.encode(now, level, true, Some(code));
+            for _ in 0..self.config.farewells.max(1) {
+                out.push(Output::Cast { group: self.group_of(level), bytes: &self.scratch });
+            }
+        }
+        self.book.close();
+        self.levels.clear();
+    }
+
+    fn linked(&self) -> Vec<Addr> {
+        let near = self.levels.iter().flat_map(|l| l.follows().into_iter().chain(l.leads().then_some(l).into_iter().flat_map(|l| l.peers.keys().copied())));
+        near.filter_map(|slot| Some(self.book.card(slot)?.addr)).collect()
+    }
+}

@@ -1,0 +1,276 @@
+//! Updates, polls and images: how changes travel up and down (TG-3, TG-6, TG-7).
+
+use super::Segment;
+use super::book::{Gone, News, Teller};
+use super::level::Level;
+use crate::member::{Out, Output, Peer as From, Slot};
+use phalanx_core::{Instant, Snapshot};
+use phalanx_wire::segment::{self, CHECKSUM, Change, Changes, HEADER, SETS, Sets, short};
+use std::any::Any;
+use std::collections::BTreeSet;
+use std::ops::Range;
+use std::sync::Arc;
+
+/// Each time that a poll did not help it takes twice as long until the next one, up to so many times.
+const TRIES_MAX: u32 = 5;
+/// Periods for which views may differ: changes are under way.
+const PATIENCE: u64 = 2;
+
+/// Telling.
+impl Segment {
+    /// Tells in our levels what has changed in others.
+    pub(super) fn pass_on(&mut self, now: Instant, out: &mut impl Out) {
+        self.book.keep(now, self.keep());
+        let news = self.book.news();
+        if news.is_empty() {
+            return;
+        }
+        for level in 0..self.levels.len() as u8 {
+            let relays = level > 0 && self.relays(level);
+            let told: Vec<News> = news.iter().copied().filter(|n| n.level != level || relays).collect();
+            self.tell(level, &told, out);
+        }
+    }
+
+    /// Whether what others say in a level is passed on there: not all may hear each other.
+    fn relays(&self, level: u8) -> bool {
+        let Some(own) = self.level(level) else { return false };
+        own.leads() || own.leaders().count() > 1
+    }
+
+    /// Tells of these in a level, in as many updates as it takes.
+    fn tell(&mut self, level: u8, news: &[News], out: &mut impl Out) {
+        let room = usize::from(self.config.datagram_bytes) - HEADER - CHECKSUM - 9;
+        let most = room / SETS - 2;
+        let mut set = Vec::new();
+        let mut at = 0;
+        while at < news.len() {
+            let before = set.len();
+            if let Some(change) = self.book.change(news[at], level) {
+                change.encode(&mut set);
+            }
+            // One change always fits, however long it is.
+            if set.len() > most && before > 0 {
+                set.truncate(before);
+                self.update(level, std::mem::take(&mut set), room, out);
+            } else {
+                at += 1;
+            }
+        }
+        if !set.is_empty() {
+            self.update(level, set, room, out);
+        }
+    }
+
+    fn update(&mut self, level: u8, set: Vec<u8>, room: usize, out: &mut impl Out) {
+        let group = self.group_of(level);
+        let Some(own) = self.levels.get_mut(usize::from(level)) else { return };
+        own.tell(set);
+        // As many of those before it as fit.
+        let (mut first, mut bytes) = (own.last.len(), 0);
+        while first > 0 && (first == own.last.len() || bytes + own.last[first - 1].len() + 2 <= room) {
+            first -= 1;
+            bytes += own.last[first].len() + 2;
+        }
+        self.scratch.clear();
+        segment::update(level, own.told, own.last.range(first..).map(|s| &s[..]), &mut self.scratch);
+        out.push(Output::Cast { group, bytes: &self.scratch });
+    }
+
+    /// We have come to a level: those there hear for whom we answer.
+    pub(super) fn announce(&mut self, level: u8, out: &mut impl Out) {
+        let below: Vec<News> = self.known().filter(|n| n.level < level && n.member != self.book.me()).collect();
+        self.tell(level, &below, out);
+    }
+
+    fn known(&self) -> impl Iterator<Item = News> + '_ {
+        self.book.members().filter_map(|(member, _)| Some(News { member, level: self.book.level(member)? }))
+    }
+}
+
+/// Being told.
+impl Segment {
+    pub(super) fn on_update(
+        &mut self,
+        now: Instant,
+        from: From,
+        level: u8,
+        (number, sets): (u64, Sets<'_>),
+        out: &mut impl Out,
+    ) {
+        let slot = self.book.find(&from.identity);
+        let known = slot.and_then(|slot| Some((slot, self.level(level)?.peers.get(&slot)?.upto)));
+        let Some((slot, upto)) = known else {
+            // Its heartbeat will come, and we ask then.
+            self.counters.strays += 1;
+            return;
+        };
+        if number <= upto {
+            return;
+        }
+        let first = number + 1 - sets.len() as u64;
+        for (n, changes) in (first..).zip(sets.iter()) {
+            if n > upto {
+                self.apply(now, level, slot, changes, out);
+            }
+        }
+        if let Some(peer) = self.level_mut(level).and_then(|l| l.peers.get_mut(&slot)) {
+            (peer.upto, peer.lags_since) = (number, Instant::NEVER);
+        }
+        if first > upto + 1 {
+            self.counters.gaps += 1;
+            self.poll(now, level, slot, out);
+        }
+    }
+
+    fn apply(&mut self, now: Instant, level: u8, by: Slot, changes: Changes<'_>, out: &mut impl Out) {
+        let me = self.book.identity(self.book.me()).map_or(0, |i| short(&i));
+        for change in changes.iter() {
+            match change {
+                // It has it from us.
+                Change::Alive { by, .. } if by == me => {}
+                Change::Alive { own, entry, .. } => {
+                    let note = self.book.tell(now, Teller { level, by, own }, &entry, out);
+                    self.count(note);
+                }
+                Change::Gone { own, identity, incarnation, counter, departed } => {
+                    let gone = Gone { identity, incarnation, counter, departed };
+                    let is_gone = self.book.tell_gone(now, Teller { level, by, own }, &gone, out);
+                    let Some(slot) = self.book.find(&identity) else { continue };
+                    if is_gone {
+                        self.forget(now, slot, out);
+                    } else if let Some(below) = self.book.level(slot).filter(|&l| l < level) {
+                        // We know better: it is below us.
+                        self.tell(level, &[News { member: slot, level: below }], out);
+                    }
+                }
+            }
+        }
+    }
+
+    /// Asks somebody for all it knows.
+    pub(super) fn poll(&mut self, now: Instant, level: u8, slot: Slot, out: &mut impl Out) {
+        let Some(to) = self.book.card(slot).map(|c| c.addr) else { return };
+        let Some(peer) = self.level_mut(level).and_then(|l| l.peers.get_mut(&slot)) else { return };
+        if peer.polled_at == now {
+            return;
+        }
+        peer.polled_at = now;
+        self.counters.polls += 1;
+        let mut bytes = Vec::new();
+        segment::poll(level, &mut bytes);
+        send(to, bytes, out);
+    }
+
+    pub(super) fn on_poll(&mut self, from: From, level: u8, out: &mut impl Out) {
+        if !self.may_answer() {
+            return;
+        }
+        let number = self.level(level).map_or(0, |l| l.told);
+        let mut bytes = Vec::new();
+        segment::image(level, number, self.known().filter_map(|n| self.book.change(n, level)), &mut bytes);
+        send(from.addr, bytes, out);
+    }
+
+    /// Somebody says all it knows: what it does not say it takes back, and what it should know it is told.
+    pub(super) fn on_image(
+        &mut self,
+        now: Instant,
+        from: From,
+        level: u8,
+        (number, changes): (u64, Changes<'_>),
+        out: &mut impl Out,
+    ) {
+        let slot = self.book.find(&from.identity);
+        let peer = slot.and_then(|slot| self.level_mut(level)?.peers.get_mut(&slot));
+        let Some((by, peer)) = slot.zip(peer).filter(|(_, peer)| number >= peer.upto) else {
+            self.counters.strays += 1;
+            return;
+        };
+        (peer.upto, peer.lags_since) = (number, Instant::NEVER);
+        let me = self.book.identity(self.book.me()).map_or(0, |i| short(&i));
+        let (mut said, mut denied) = (BTreeSet::new(), Vec::new());
+        let mut introduce = false;
+        for change in changes.iter() {
+            let Change::Alive { own, entry, by: whom } = change else { continue };
+            let known = self.book.find(&entry.identity);
+            if known == Some(self.book.me()) {
+                introduce |= entry.attributes != self.book.attributes(self.book.me());
+            } else if whom == me {
+                // It has it from us, and we do not.
+                denied.extend(known.filter(|&slot| self.book.version(slot).is_none()));
+            } else {
+                let note = self.book.tell(now, Teller { level, by, own }, &entry, out);
+                self.count(note);
+            }
+            said.extend(self.book.find(&entry.identity));
+        }
+        for slot in self.book.told_by(level, by) {
+            if !said.contains(&slot)
+                && let Some(identity) = self.book.identity(slot)
+            {
+                let (incarnation, counter) = (self.book.version(slot).map_or(0, |v| v.incarnation), 0);
+                let gone = Gone { identity, incarnation, counter, departed: None };
+                self.book.tell_gone(now, Teller { level, by, own: false }, &gone, out);
+                self.forget(now, slot, out);
+            }
+        }
+        let is_known = |n: &News| n.member == self.book.me() || n.member == by || said.contains(&n.member);
+        let is_told = |n: &News| self.book.teller(n.member).is_some_and(|t| t.level == level);
+        let relays = self.relays(level);
+        let mut lacking: Vec<News> = self.known().filter(|n| !is_known(n) && (relays || !is_told(n))).collect();
+        lacking.extend(denied.into_iter().map(|member| News { member, level: level.saturating_sub(1) }));
+        self.tell(level, &lacking, out);
+        if introduce && let Some(own) = self.level_mut(level) {
+            own.introduce = own.introduce.max(2);
+        }
+    }
+
+    /// Whether we have all that somebody told, and see whom a leader sees.
+    pub(super) fn compare(&mut self, now: Instant, level: u8, slot: Slot, out: &mut impl Out) {
+        let (digest, period) = (self.book.digest(), self.config.period);
+        let changed_at = self.book.changed_at;
+        let leads = self.level(level).is_some_and(Level::leads);
+        let Some(peer) = self.level_mut(level).and_then(|l| l.peers.get_mut(&slot)) else { return };
+        // It counts anew.
+        peer.upto = peer.upto.min(peer.pulse.number);
+        let lags = peer.pulse.number > peer.upto;
+        let differs = peer.pulse.leads && !leads && peer.pulse.digest != digest;
+        peer.lags_since = if lags { peer.lags_since.min(now) } else { Instant::NEVER };
+        peer.differs_since = if differs { peer.differs_since.min(now) } else { Instant::NEVER };
+        if !lags && !differs {
+            peer.tries = 0;
+            return;
+        }
+        let patience = period * PATIENCE;
+        let is_due = |since: Instant| since != Instant::NEVER && now >= since + patience;
+        let is_quiet = now >= changed_at + patience && now >= peer.polled_at + period * (PATIENCE << peer.tries.min(TRIES_MAX));
+        if is_quiet && (is_due(peer.lags_since) || is_due(peer.differs_since)) {
+            peer.tries += 1;
+            self.poll(now, level, slot, out);
+        }
+    }
+}
+
+/// A message that is bytes already.
+#[derive(Debug)]
+struct Written(Vec<u8>);
+
+impl Snapshot for Written {
+    fn encoded_len(&self) -> usize {
+        self.0.len()
+    }
+
+    fn encode(&self, range: Range<usize>, out: &mut Vec<u8>) {
+        out.extend_from_slice(&self.0[range]);
+    }
+
+    fn as_any(&self) -> &dyn Any {
+        self
+    }
+}
+
+fn send(to: phalanx_core::Addr, bytes: Vec<u8>, out: &mut impl Out) {
+    let message: Arc<dyn Snapshot> = Arc::new(Written(bytes));
+    out.push(Output::Message { to, message: &message, across: false });
+}

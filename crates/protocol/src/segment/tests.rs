@@ -1,0 +1,377 @@
+//! Segments on a simulated network with routers (TG-1 to TG-7).
+
+use super::*;
+use crate::baselines::net::{Net, Told, Way, Weather, card};
+use crate::member::Why;
+use std::cell::RefCell;
+use std::collections::{BTreeMap, BTreeSet};
+use std::rc::Rc;
+use std::sync::Arc;
+
+const PAPER: SegmentConfig = SegmentConfig::paper(20, 4);
+const LAN: SegmentConfig = SegmentConfig::lan(20, 4);
+
+fn s(n: u64) -> Duration {
+    Duration::from_secs(n)
+}
+
+fn start(n: usize, incarnation: u64) -> Start {
+    Start { card: card(n), incarnation, bootstrap: Vec::new(), shared: Arc::default() }
+}
+
+fn segments(config: SegmentConfig) -> impl Fn(usize, u64, Rng, Instant) -> Segment {
+    move |n, incarnation, rng, now| {
+        let mut node = Segment::new(config, start(n, incarnation), rng, now);
+        node.set(now, "service", Some(format!("{n}").as_bytes())).unwrap();
+        node
+    }
+}
+
+type World<'m> = Net<'m, Segment>;
+
+/// Segments of equal size with one router between all.
+fn star(size: usize) -> Box<dyn Fn(usize, usize) -> u8> {
+    Box::new(move |a, b| 1 + u8::from(a / size != b / size))
+}
+
+fn with<'m>(n: usize, weather: Weather, seed: u64, make: &'m dyn Fn(usize, u64, Rng, Instant) -> Segment, size: usize) -> World<'m> {
+    let mut net = Net::new(n, weather, seed, make);
+    net.distance = star(size);
+    net
+}
+
+/// Who leads each group, by level: who of all running nodes thinks so of itself.
+fn leaders(net: &World<'_>, level: usize) -> BTreeSet<usize> {
+    let leads = |i: &usize| net.hosts[*i].engine.as_ref().is_some_and(|e| e.leaders().nth(level) == Some(Some(e.me())));
+    net.running().filter(leads).collect()
+}
+
+/// The lowest identity of some.
+fn lowest(of: impl Iterator<Item = usize>) -> usize {
+    of.min_by_key(|&i| card(i).identity).unwrap()
+}
+
+fn backup_of(net: &World<'_>, leader: usize) -> usize {
+    let engine = net.hosts[leader].engine.as_ref().unwrap();
+    let backup = engine.level(0).unwrap().backup.unwrap();
+    (0..net.hosts.len()).find(|&i| engine.card(backup) == Some(&card(i))).unwrap()
+}
+
+fn polls(net: &World<'_>) -> u64 {
+    net.running().map(|i| net.hosts[i].engine.as_ref().unwrap().counters().polls).sum()
+}
+
+fn left(net: &World<'_>, from: usize) -> Vec<Told> {
+    net.told[from..].iter().filter(|t| t.why.is_some()).copied().collect()
+}
+
+#[test]
+fn tg_1_groups_take_the_shape_of_the_network() {
+    for seed in 0..20 {
+        let make = segments(PAPER);
+        let mut net = with(15, Weather::FAIR, seed, &make, 5);
+        net.settle(s(20));
+        net.run(s(10));
+        let tops = (0..3).map(|g| lowest(g * 5..g * 5 + 5)).collect::<BTreeSet<_>>();
+        assert_eq!(leaders(&net, 0), tops, "seed {seed}");
+        assert_eq!(leaders(&net, 1), BTreeSet::from([lowest(0..15)]), "seed {seed}");
+        // Up to the largest TTL, and not beyond.
+        assert_eq!(leaders(&net, 3), BTreeSet::from([lowest(0..15)]), "seed {seed}");
+        for i in net.running().collect::<Vec<_>>() {
+            let levels = net.engine(i).levels.len();
+            assert_eq!(levels, if i == lowest(0..15) { 4 } else { 1 + usize::from(tops.contains(&i)) }, "seed {seed}");
+            assert_eq!(net.engine(i).group(0).count(), 4);
+        }
+    }
+}
+
+/// 003 Fig. 5: A and B reach each other with a TTL of 3, and so do B and C; A and C do not.
+#[test]
+fn tg_1_groups_overlap_where_reachability_is_not_transitive() {
+    for seed in 0..20 {
+        for size in [1, 3] {
+            let make = segments(SegmentConfig::paper(20, 3));
+            let mut net = Net::new(3 * size, Weather::FAIR, seed, &make);
+            net.distance = Box::new(move |a, b| [1, 3, 9][(a / size).abs_diff(b / size)]);
+            net.settle(s(60));
+            net.crash(3 * size - 1);
+            net.settle(s(30));
+            net.crash(0);
+            net.settle(s(30));
+            net.start(0);
+            net.settle(s(60));
+        }
+    }
+}
+
+#[test]
+fn tg_2_a_leader_that_is_there_is_kept() {
+    let make = segments(PAPER);
+    let mut net = Net::new(6, Weather::FAIR, 3, &make);
+    let first = lowest(0..6);
+    net.crash(first);
+    net.settle(s(20));
+    let leader = leaders(&net, 0);
+    net.start(first);
+    net.settle(s(20));
+    net.run(s(20));
+    assert_eq!(leaders(&net, 0), leader, "also of one with a lower number");
+}
+
+/// TG-2, TG-5: the backup is in charge before those above notice; nobody but the leader is ever gone.
+#[test]
+fn tg_2_the_backup_takes_over_before_the_higher_level_notices() {
+    for seed in 0..100 {
+        let make = segments(PAPER);
+        let mut net = with(15, Weather::FAIR, seed, &make, 5);
+        net.settle(s(20));
+        net.run(s(10));
+        let victim = lowest(if seed % 2 == 0 { 0..5 } else { 5..10 });
+        let (backup, from) = (backup_of(&net, victim), net.told.len());
+        net.crash(victim);
+        net.settle(s(12));
+        net.run(s(30));
+        assert!(leaders(&net, 0).contains(&backup), "seed {seed}");
+        let gone = left(&net, from);
+        assert!(gone.iter().all(|t| t.subject == victim), "seed {seed}: {gone:?}");
+        assert_eq!(gone.len(), 14, "seed {seed}");
+    }
+}
+
+#[test]
+fn tg_2_leader_and_backup_killed_together() {
+    for seed in 0..100 {
+        let make = segments(PAPER);
+        let mut net = with(15, Weather::FAIR, seed, &make, 5);
+        net.settle(s(20));
+        net.run(s(10));
+        let victim = lowest(0..15);
+        let backup = backup_of(&net, victim);
+        net.crash(victim);
+        net.crash(backup);
+        net.settle(s(30));
+        net.run(s(20));
+        assert!(net.is_settled(), "seed {seed}");
+        let group = victim / 5 * 5..victim / 5 * 5 + 5;
+        let next = lowest(group.filter(|i| ![victim, backup].contains(i)));
+        assert!(leaders(&net, 0).contains(&next), "seed {seed}");
+    }
+}
+
+/// TG-3: who comes has everybody as soon as it has a leader, and all have it.
+#[test]
+fn tg_3_who_comes_gets_all_from_its_leader() {
+    for seed in 0..20 {
+        let make = segments(PAPER);
+        let mut net = with(20, Weather::FAIR, seed, &make, 5);
+        net.crash(7);
+        net.settle(s(20));
+        net.run(s(10));
+        net.start(7);
+        let took = net.settle(s(10));
+        assert!(took <= s(3), "seed {seed}: {took:?}");
+        let engine = net.engine(7);
+        for (slot, _) in engine.members().collect::<Vec<_>>() {
+            let name = engine.card(slot).unwrap().name.as_str().to_owned();
+            let n: usize = name["node-".len()..].parse().unwrap();
+            assert_eq!(engine.attribute(slot, "service"), Some(format!("{n}").as_bytes()));
+        }
+    }
+}
+
+/// TG-4: what a node says of itself comes to all, however far.
+#[test]
+fn tg_4_attributes_come_to_all() {
+    for config in [PAPER, LAN] {
+        for seed in 0..20 {
+            let make = segments(config);
+            let mut net = with(15, Weather::losing(0.05), seed, &make, 5);
+            net.settle(s(30));
+            let now = net.now;
+            net.engine(4).set(now, "load", Some(b"high")).unwrap();
+            net.run(config.period * 20);
+            for i in 0..15 {
+                let engine = net.engine(i);
+                let slot = engine.members().map(|m| m.0).find(|&s| engine.card(s) == Some(&card(4))).unwrap();
+                assert_eq!(engine.attribute(slot, "load"), Some(&b"high"[..]), "seed {seed}: {i}");
+            }
+        }
+    }
+}
+
+/// TG-5: a dead switch takes its nodes with it as one, and they come back as one.
+#[test]
+fn tg_5_a_switch_dies_and_comes_back() {
+    for seed in 0..100 {
+        let make = segments(PAPER);
+        let mut net = with(15, Weather::FAIR, seed, &make, 5);
+        net.settle(s(20));
+        net.run(s(10));
+        let from = net.told.len();
+        net.partition(&[5, 6, 7, 8, 9]);
+        net.run(s(40));
+        for (i, view) in net.views() {
+            let side = |i: usize| i / 5 == 1;
+            assert!(view.keys().all(|&j| side(j) == side(i)), "seed {seed}: {i} sees {view:?}");
+        }
+        // Each observer loses all of them in one moment.
+        let mut spans: BTreeMap<usize, Vec<Instant>> = BTreeMap::new();
+        left(&net, from).iter().filter(|t| t.subject / 5 == 1 && t.observer / 5 != 1).for_each(|t| spans.entry(t.observer).or_default().push(t.at));
+        assert!(spans.values().all(|at| at.len() == 5 && at[4].since(at[0]) < PAPER.period), "seed {seed}: {spans:?}");
+        net.heal();
+        net.settle(s(30));
+    }
+}
+
+/// One update is lost on the way to one node, and then some more: how often it polls.
+fn lost_updates(lost: u64) -> u64 {
+    let make = segments(PAPER);
+    let mut net = Net::new(4, Weather::FAIR, 5, &make);
+    // 3 is alone in its segment; the others are in one.
+    net.distance = Box::new(|a, b| 1 + u8::from((a == 3) != (b == 3)));
+    net.settle(s(20));
+    net.run(s(20));
+    let leader = lowest(0..3);
+    let before = net.engine(3).counters();
+    let left = Rc::new(RefCell::new(lost));
+    let drops = Rc::clone(&left);
+    net.loses = Box::new(move |p| {
+        let is_update = p.way == Way::Cast && p.bytes[1] == 3 && (p.from, p.to) == (leader, 3);
+        let is_lost = is_update && *drops.borrow() > 0;
+        *drops.borrow_mut() -= u64::from(is_lost);
+        is_lost
+    });
+    // Each heartbeat of it that says something new is an update to those far away.
+    let subject = (0..3).find(|&i| i != leader).unwrap();
+    for n in 0..=lost {
+        let now = net.now;
+        net.engine(subject).set(now, "n", Some(format!("{n}").as_bytes())).unwrap();
+        net.run(s(1));
+    }
+    net.run(s(1));
+    assert_eq!(*left.borrow(), 0);
+    let engine = net.engine(3);
+    let slot = engine.members().map(|m| m.0).find(|&s| engine.card(s) == Some(&card(subject))).unwrap();
+    assert_eq!(engine.attribute(slot, "n"), Some(format!("{lost}").as_bytes()));
+    let after = engine.counters();
+    assert_eq!(after.gaps - before.gaps, after.polls - before.polls);
+    after.polls - before.polls
+}
+
+#[test]
+fn tg_6_three_lost_updates_cost_nothing_and_four_cost_a_poll() {
+    assert_eq!([1, 2, 3, 4].map(lost_updates), [0, 0, 0, 1]);
+}
+
+/// TG-7: a partition gives a forest, and it heals; with losses meanwhile.
+#[test]
+fn tg_7_partitions_give_a_forest_and_it_heals() {
+    for seed in 0..100 {
+        let make = segments(PAPER);
+        let mut net = with(15, Weather::losing(0.05), seed, &make, 5);
+        net.settle(s(60));
+        net.partition(&[0, 1, 5, 6, 7, 8, 9]);
+        net.run(s(60));
+        for (i, view) in net.views() {
+            let side = |i: usize| [0, 1, 5, 6, 7, 8, 9].contains(&i);
+            assert!(view.keys().all(|&j| side(j) == side(i)), "seed {seed}: {i} sees {view:?}");
+        }
+        net.heal();
+        net.settle(s(60));
+    }
+}
+
+/// With 40 % of all packets lost nodes err; what is true wins: who is dead stays dead, and views agree as soon as packets come.
+#[test]
+fn tg_7_forty_percent_loss() {
+    for seed in 0..100 {
+        let make = segments(SegmentConfig { losses: 10, ..PAPER });
+        let mut net = with(15, Weather::losing(0.4), seed, &make, 5);
+        net.settle(s(120));
+        net.crash(6);
+        net.run(s(60));
+        let from = net.told.len();
+        net.run(s(60));
+        assert!(net.told[from..].iter().all(|t| t.subject != 6), "seed {seed}: it rose again");
+        assert!(net.views().values().all(|v| !v.contains_key(&6)), "seed {seed}");
+        net.settle(s(60));
+        net.weather = Weather::FAIR;
+        net.run(s(30));
+        assert!(net.is_settled(), "seed {seed}: {:?}", net.views());
+    }
+}
+
+/// What one node says is heard by none but one: it is still in all views.
+#[test]
+fn one_way_loss() {
+    for seed in 0..20 {
+        let make = segments(PAPER);
+        let mut net = Net::new(6, Weather::FAIR, seed, &make);
+        let (leader, subject) = (lowest(0..6), (0..6).find(|&i| i != lowest(0..6)).unwrap());
+        net.loses = Box::new(move |p| p.way == Way::Cast && (p.from, p.to) == (subject, leader));
+        net.settle(s(60));
+        net.crash(subject);
+        net.settle(s(30));
+    }
+}
+
+/// The life of a cluster, as the baselines live it.
+#[test]
+fn crashes_restarts_and_leaves() {
+    for config in [PAPER, LAN] {
+        for seed in 0..50 {
+            let make = segments(config);
+            let mut net = with(12, Weather::losing(0.03), seed, &make, 4);
+            net.settle(s(60));
+            net.crash(3);
+            net.crash(0);
+            net.settle(s(40));
+            let from = net.told.len();
+            net.leave(5, 42);
+            net.settle(s(40));
+            let departed = net.told[from..].iter().filter(|t| t.subject == 5 && t.why == Some(Why::Departed(42))).count();
+            assert!(departed >= 8, "seed {seed}: {departed}");
+            net.crash(7);
+            net.start(7);
+            net.start(0);
+            net.settle(s(40));
+            for longer in [1, 8] {
+                net.pause(1);
+                net.run(config.fail_after(1) * longer + s(2));
+                assert!((6..12).all(|i| !net.views()[&i].contains_key(&1)), "seed {seed}");
+                net.resume(1);
+                net.settle(s(60));
+            }
+        }
+    }
+}
+
+/// BL-2: bytes grow with the nodes, not with their square; the fast profile detects in less than a second for no more.
+#[test]
+fn bl_2_bytes_are_linear_and_the_fast_profile_costs_no_more() {
+    let mut bytes = BTreeMap::new();
+    for (profile, config) in [("paper", PAPER), ("lan", LAN)] {
+        for n in [40, 80] {
+            let make = segments(config);
+            let mut net = with(n, Weather::FAIR, 1, &make, 20);
+            net.settle(s(60));
+            net.run(s(10));
+            let total = |net: &World<'_>| net.hosts.iter().map(|h| h.received).sum::<u64>();
+            let before = total(&net);
+            net.run(s(20));
+            bytes.insert((profile, n), total(&net) - before);
+            let victim = (0..n).find(|i| !leaders(&net, 0).contains(i)).unwrap();
+            let from = net.told.len();
+            let crashed_at = net.now;
+            net.crash(victim);
+            net.settle(s(10));
+            let took = left(&net, from).iter().map(|t| t.at.since(crashed_at)).max().unwrap();
+            assert!(took <= config.fail_after(0) + Duration::from_millis(10), "{profile}: {took:?}");
+            assert_eq!(polls(&net) > 0, true);
+        }
+    }
+    let ratio = |profile| bytes[&(profile, 80)] as f64 / bytes[&(profile, 40)] as f64;
+    assert!(ratio("paper") < 2.2 && ratio("lan") < 2.2, "{bytes:?}");
+    assert!(bytes[&("lan", 80)] <= bytes[&("paper", 80)], "{bytes:?}");
+    assert!(LAN.fail_after(0) <= s(1));
+}
