@@ -39,6 +39,7 @@ const LEAVES: u8 = 2;
 const OWN: u8 = 1;
 const ALIVE: u8 = 2;
 const DEPARTED: u8 = 4;
+const LOST: u8 = 8;
 
 /// The first bytes of an identity, in their order.
 #[must_use]
@@ -288,6 +289,8 @@ pub enum Change<'a> {
         counter: u64,
         /// It left in an orderly way, with this exit code.
         departed: Option<u8>,
+        /// It may live: who answered for it does not.
+        lost: bool,
     },
 }
 
@@ -300,8 +303,8 @@ impl<'a> Change<'a> {
                 out.extend_from_slice(&by.to_le_bytes());
                 entry.encode(0, out);
             }
-            Self::Gone { own, identity, incarnation, counter, departed } => {
-                let flags = u8::from(own) * OWN | u8::from(departed.is_some()) * DEPARTED;
+            Self::Gone { own, identity, incarnation, counter, departed, lost } => {
+                let flags = u8::from(own) * OWN | u8::from(departed.is_some()) * DEPARTED | u8::from(lost) * LOST;
                 out.extend_from_slice(&[flags, departed.unwrap_or(0), 0]);
                 out.extend_from_slice(&identity.0);
                 out.extend_from_slice(&incarnation.to_le_bytes());
@@ -329,8 +332,8 @@ impl<'a> Change<'a> {
             return Err(Malformed::Inconsistent);
         }
         let departed = (flags & DEPARTED != 0).then_some(code);
-        let identity = Identity(array_at(rest, 1));
-        Ok((Self::Gone { own, identity, incarnation, counter, departed }, &rest[GONE - CHANGE..]))
+        let (identity, lost) = (Identity(array_at(rest, 1)), flags & LOST != 0);
+        Ok((Self::Gone { own, identity, incarnation, counter, departed, lost }, &rest[GONE - CHANGE..]))
     }
 }
 
@@ -415,7 +418,14 @@ mod tests {
     }
 
     fn gone() -> Change<'static> {
-        Change::Gone { own: true, identity: Identity([8; 32]), incarnation: 3, counter: 4, departed: Some(2) }
+        Change::Gone {
+            own: true,
+            identity: Identity([8; 32]),
+            incarnation: 3,
+            counter: 4,
+            departed: Some(2),
+            lost: false,
+        }
     }
 
     #[test]
@@ -423,7 +433,10 @@ mod tests {
         let mut out = Vec::new();
         beat(3, &PULSE_OF_2, &mut out);
         assert_eq!(out[..4], [1, 2, 3, LEADER]);
-        assert_eq!((out[4], out[12], out[20], out[28], out[36], out.len()), (9, 2, 77, 5, 6, HEADER + PULSE + CHECKSUM));
+        assert_eq!(
+            (out[4], out[12], out[20], out[28], out[36], out.len()),
+            (9, 2, 77, 5, 6, HEADER + PULSE + CHECKSUM)
+        );
         assert_eq!(Packet::parse(&out), Ok(Packet { level: 3, says: Says::Beat { pulse: PULSE_OF_2 } }));
         out.clear();
         gone().encode(&mut out);

@@ -119,9 +119,9 @@ impl<'a> Sink<Output<'a>> for Collected {
             Output::Event(Event::Attribute { member, key, value }) => {
                 Owned::Attribute(member, key.into(), value.map(<[u8]>::to_vec))
             }
-            Output::Event(Event::Name { .. } | Event::Details { .. })
-            | Output::Wire { .. }
-            | Output::Unwire { .. } => panic!("no baseline asks for it"),
+            Output::Event(Event::Name { .. } | Event::Details { .. }) | Output::Wire { .. } | Output::Unwire { .. } => {
+                panic!("no baseline asks for it")
+            }
         });
     }
 }

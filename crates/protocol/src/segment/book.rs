@@ -4,7 +4,8 @@
 //! waits for a while for somebody who does (an orphan: who answered for it is gone, as a leader that dies, and another will).
 //!
 //! **Nothing dead comes back.** Each member counts its heartbeats. Who is gone is remembered with its count for a while, and lives again only
-//! with a higher one: what others still believe of it has none.
+//! with a higher one: what others still believe of it has none. Only who went with the one that answered for it, and may live behind it, is
+//! taken back from another one as it was.
 
 use super::super::baselines::attributes::{differences, view, with};
 use crate::baselines::Start;
@@ -45,6 +46,8 @@ struct Record {
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 enum State {
     Alive,
+    /// Who answered for it is dead; it may be, too.
+    Lost,
     Failed,
     Departed(u8),
 }
@@ -180,27 +183,33 @@ impl Book {
             age_ms: 0,
             departed: match record.state {
                 State::Departed(code) => Some(code),
-                State::Alive | State::Failed => None,
+                State::Alive | State::Lost | State::Failed => None,
             },
             attributes: view(&record.attributes),
         })
     }
 
     /// What is said of a member in one of our levels.
-    pub(super) fn change(&self, news: News, level: u8) -> Option<Change<'_>> {
+    pub(super) fn change(&self, news: News, level: u8, is_vouched: bool) -> Option<Change<'_>> {
         let (record, entry) = (self.record(news.member)?, self.entry(news.member)?);
-        let own = news.level < level || news.member == self.me;
+        let own = news.level < level || news.member == self.me || is_vouched;
         if record.state == State::Alive {
             let by = record.told.filter(|t| record.heard == 0 && t.level == level).and_then(|t| self.identity(t.by));
             return Some(Change::Alive { own, entry, by: by.map_or(0, |by| short(&by)) });
         }
         let Entry { identity, incarnation, counter, departed, .. } = entry;
-        Some(Change::Gone { own, identity, incarnation, counter, departed })
+        let lost = record.state == State::Lost;
+        Some(Change::Gone { own, identity, incarnation, counter, departed, lost })
     }
 
     /// The lowest of our levels in which we have a member from somebody.
     pub(super) fn level(&self, member: Slot) -> Option<u8> {
         self.living(member).map(Record::lowest).map(|lowest| if member == self.me { SELF } else { lowest })
+    }
+
+    /// Somebody answers for it.
+    pub(super) fn is_answered(&self, member: Slot) -> bool {
+        self.living(member).is_some_and(|r| r.heard != 0 || r.told.is_some())
     }
 
     /// Who tells of it, when we do not hear it ourselves.
@@ -253,7 +262,9 @@ impl Book {
     pub(super) fn unhear(&mut self, now: Instant, member: Slot, level: u8, until: Option<Instant>, out: &mut impl Out) {
         let Some(record) = self.record_mut(member).filter(|r| r.state == State::Alive) else { return };
         record.heard &= !bit(level);
-        if record.heard != 0 || record.told.is_some_and(|t| t.own) {
+        // Who vouches for it in this level may have to do with one who vouches for it because of us.
+        record.told = record.told.filter(|t| t.level != level);
+        if record.heard != 0 || record.told.is_some() {
             return;
         }
         match until {
@@ -284,7 +295,15 @@ impl Book {
 
     /// Nobody tells of these any more, whom one told of in a level. Those who were below it are gone with it, as behind a dead switch; others wait
     /// until somebody else tells of them.
-    pub(super) fn untell(&mut self, now: Instant, level: u8, by: Slot, until: Instant, is_dead: bool, out: &mut impl Out) {
+    pub(super) fn untell(
+        &mut self,
+        now: Instant,
+        level: u8,
+        by: Slot,
+        until: Instant,
+        is_dead: bool,
+        out: &mut impl Out,
+    ) {
         for slot in self.told_by(level, by) {
             let Some(record) = self.record_mut(slot) else { continue };
             let was = record.told.take();
@@ -294,6 +313,9 @@ impl Book {
             }
             if is_dead && was.is_some_and(|t| t.own) {
                 self.part(now, slot, Why::Failed, level, out);
+                if let Some(record) = self.record_mut(slot) {
+                    record.state = State::Lost;
+                }
             } else {
                 self.orphan(slot, until);
             }
@@ -309,8 +331,11 @@ impl Book {
     }
 
     /// A member says that it leaves.
-    pub(super) fn depart(&mut self, now: Instant, member: Slot, code: u8, out: &mut impl Out) {
+    pub(super) fn depart(&mut self, now: Instant, member: Slot, code: u8, counter: u64, out: &mut impl Out) {
         let Some(level) = self.level(member).filter(|_| member != self.me) else { return };
+        if let Some(record) = self.record_mut(member) {
+            record.counter = record.counter.max(counter);
+        }
         self.part(now, member, Why::Departed(code), level, out);
     }
 
@@ -376,7 +401,7 @@ impl Book {
         if slot == self.me {
             return if age == Ordering::Greater { Note::Ghost } else { Note::Old };
         }
-        let is_newer = entry.counter > record.counter;
+        let (is_newer, is_as_new) = (entry.counter > record.counter, entry.counter >= record.counter);
         match (age, record.state) {
             (Ordering::Less, _) | (Ordering::Equal, State::Departed(_)) => Note::Old,
             (Ordering::Greater, State::Alive) => {
@@ -386,17 +411,24 @@ impl Book {
                 self.enter(now, entry, answer, out)
             }
             (Ordering::Greater, _) => self.enter(now, entry, answer, out),
+            (Ordering::Equal, State::Lost) if is_as_new => self.enter(now, entry, answer, out),
             (Ordering::Equal, State::Failed) if is_newer => self.enter(now, entry, answer, out),
-            (Ordering::Equal, State::Failed) => Note::Old,
+            (Ordering::Equal, State::Lost | State::Failed) => Note::Old,
             (Ordering::Equal, State::Alive) => {
-                self.answer(slot, answer, is_newer);
-                if is_newer { self.renew(now, slot, entry, out) } else { Note::Old }
+                let was_orphan = !self.is_answered(slot);
+                self.answer(slot, answer, is_as_new);
+                let note = if is_newer { self.renew(now, slot, entry, out) } else { Note::Old };
+                // Those who have it from us, and have been without it, hear of it.
+                if was_orphan && note == Note::Old && self.is_answered(slot) {
+                    self.note(slot);
+                }
+                note
             }
         }
     }
 
     /// Somebody answers for a member that is there.
-    fn answer(&mut self, slot: Slot, answer: Answer, is_newer: bool) {
+    fn answer(&mut self, slot: Slot, answer: Answer, is_as_new: bool) {
         let Some(record) = self.record_mut(slot) else { return };
         match answer {
             Answer::Heard(level) => {
@@ -405,10 +437,10 @@ impl Book {
             }
             Answer::Told(teller) => {
                 let is_better = match record.told {
-                    _ if record.heard != 0 && !teller.own => false,
+                    _ if record.heard & bit(teller.level) != 0 || record.heard != 0 && !teller.own => false,
                     None => true,
                     Some(told) if (told.level, told.by) == (teller.level, teller.by) => true,
-                    Some(told) => teller.own && (!told.own || is_newer),
+                    Some(told) => teller.own && (!told.own || is_as_new),
                 };
                 if is_better {
                     record.told = Some(teller);
@@ -446,7 +478,8 @@ impl Book {
         }
         let Some(record) = self.records.get_mut(slot.at()).and_then(Option::as_mut) else { return Note::Old };
         record.counter = entry.counter;
-        let is_changed = is_moved || entry.minor > record.version.minor || *record.attributes != *entry.attributes.bytes();
+        let is_changed =
+            is_moved || entry.minor > record.version.minor || *record.attributes != *entry.attributes.bytes();
         if !is_changed {
             return Note::Old;
         }
@@ -476,6 +509,9 @@ impl Book {
         let why = gone.departed.map_or(Why::Failed, Why::Departed);
         let level = record.lowest().min(teller.level);
         self.part(now, slot, why, level, out);
+        if let Some(record) = self.record_mut(slot).filter(|_| gone.lost && gone.departed.is_none()) {
+            record.state = State::Lost;
+        }
         true
     }
 
@@ -511,6 +547,8 @@ pub(super) struct Gone {
     pub(super) incarnation: u64,
     pub(super) counter: u64,
     pub(super) departed: Option<u8>,
+    /// It may live: who answered for it does not.
+    pub(super) lost: bool,
 }
 
 impl Book {

@@ -13,7 +13,8 @@ impl Segment {
         for level in 0..self.levels.len() as u8 {
             let fail = self.config.fail_after(level);
             let Some(own) = self.level(level) else { return };
-            let silent: Vec<Slot> = own.peers.iter().filter(|(_, p)| p.heard_at + fail <= now).map(|(&s, _)| s).collect();
+            let silent: Vec<Slot> =
+                own.peers.iter().filter(|(_, p)| p.heard_at + fail <= now).map(|(&s, _)| s).collect();
             for slot in silent {
                 self.on_silent(now, level, slot, out);
             }
@@ -59,6 +60,7 @@ impl Segment {
         if own.role != Role::Follows(slot) {
             return;
         }
+        own.lost = self.book.identity(slot).map_or(0, |i| short(&i));
         // TG-2: the backup takes over at once, the others give it time; where there is none they elect at once.
         let backup = peer.pulse.backup;
         let names = own.peers.keys().filter_map(|&s| self.book.identity(s)).map(|i| short(&i));
@@ -98,7 +100,9 @@ impl Segment {
             Role::Follows(_) => first.map_or(Role::Looks(now + self.listening()), Role::Follows),
             Role::Looks(until) => match first {
                 Some(leader) => Role::Follows(leader),
-                None if now >= until && !own.peers.iter().any(|(&s, p)| p.pulse.follows == 0 && is_lower(s)) => Role::Leads,
+                None if now >= until && !own.peers.iter().any(|(&s, p)| own.is_leaderless(p) && is_lower(s)) => {
+                    Role::Leads
+                }
                 // The lowest will say so within a period, or die.
                 None if now >= until => Role::Looks(now + self.config.period),
                 None => before,

@@ -3,7 +3,7 @@
 use crate::member::Slot;
 use phalanx_core::{Duration, Fingerprint, Instant};
 use phalanx_wire::segment::{Pulse, SETS};
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 /// What we are in a level.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -21,6 +21,8 @@ pub(super) struct Peer {
     pub(super) pulse: Pulse,
     /// We have what it told up to this one.
     pub(super) upto: u64,
+    /// What it had told when we first heard it.
+    pub(super) from: u64,
     /// Since when it has told more than we have; since when it, a leader, sees others than we do.
     pub(super) lags_since: Instant,
     pub(super) differs_since: Instant,
@@ -31,9 +33,22 @@ pub(super) struct Peer {
 
 impl Peer {
     pub(super) fn new(now: Instant, pulse: Pulse) -> Self {
-        let never = Instant::NEVER;
-        let (lags_since, differs_since) = (never, never);
-        Self { heard_at: now, pulse, upto: pulse.number, lags_since, differs_since, polled_at: Instant::ZERO, tries: 0 }
+        Self {
+            heard_at: now,
+            pulse,
+            // The last ones may have been overtaken by the heartbeat.
+            upto: pulse.number.saturating_sub(SETS as u64),
+            from: pulse.number,
+            lags_since: Instant::NEVER,
+            differs_since: Instant::NEVER,
+            polled_at: Instant::ZERO,
+            tries: 0,
+        }
+    }
+
+    /// What it told up to this one we have, or had others tell us.
+    pub(super) fn known(&self) -> u64 {
+        self.upto.max(self.from)
     }
 }
 
@@ -43,11 +58,17 @@ pub(super) struct Level {
     pub(super) number: u8,
     pub(super) role: Role,
     pub(super) peers: BTreeMap<Slot, Peer>,
+    /// Who led until lately, by its short name: who followed it has nobody now.
+    pub(super) lost: u64,
     /// Who leads when we are gone.
     pub(super) backup: Option<Slot>,
     /// Change sets that we told here, and the last of them.
     pub(super) told: u64,
     pub(super) last: VecDeque<Vec<u8>>,
+    /// The last one is told once more with the next heartbeat: nothing may follow that would carry it.
+    pub(super) repeats: bool,
+    /// Members whom we told of here though we hear them here ourselves: others do not.
+    pub(super) vouched: BTreeSet<Slot>,
     /// Heartbeats that are to say all of us.
     pub(super) introduce: u8,
 }
@@ -56,12 +77,24 @@ impl Level {
     /// We have just come here, and listen until then.
     pub(super) fn new(number: u8, until: Instant, introduce: u8) -> Self {
         let (role, peers, last) = (Role::Looks(until), BTreeMap::new(), VecDeque::new());
-        Self { number, role, peers, backup: None, told: 0, last, introduce }
+        Self {
+            number,
+            role,
+            peers,
+            lost: 0,
+            backup: None,
+            told: 0,
+            last,
+            repeats: false,
+            vouched: BTreeSet::new(),
+            introduce,
+        }
     }
 
     /// Notes an encoded change set that we are about to tell.
     pub(super) fn tell(&mut self, set: Vec<u8>) {
         self.told += 1;
+        self.repeats = true;
         if self.last.len() == SETS {
             self.last.pop_front();
         }
@@ -70,6 +103,11 @@ impl Level {
 
     pub(super) fn leaders(&self) -> impl Iterator<Item = Slot> {
         self.peers.iter().filter(|(_, p)| p.pulse.leads).map(|(&slot, _)| slot)
+    }
+
+    /// Whether somebody has no leader, as far as we know.
+    pub(super) fn is_leaderless(&self, peer: &Peer) -> bool {
+        peer.pulse.follows == 0 || peer.pulse.follows == self.lost
     }
 
     pub(super) fn leads(&self) -> bool {
@@ -87,15 +125,20 @@ impl Level {
     }
 
     pub(super) fn fingerprint(&self, print: &mut Fingerprint) {
-        print.add(&(self.number, self.backup, self.told, self.introduce)).add(&self.last);
+        print
+            .add(&(self.number, self.lost, self.backup, self.told, self.repeats, self.introduce))
+            .add(&self.last)
+            .add(&self.vouched);
         match self.role {
             Role::Looks(until) => print.instant(until),
             Role::Follows(leader) => _ = print.add(&(1, leader)),
             Role::Leads => _ = print.add(&2),
         }
         for (slot, peer) in &self.peers {
-            print.add(slot).add(&(peer.pulse, peer.upto, peer.tries));
-            [peer.heard_at, peer.lags_since, peer.differs_since, peer.polled_at].map(|at| _ = print.instant(at));
+            print.add(slot).add(&(peer.pulse, peer.upto, peer.from, peer.tries));
+            [peer.heard_at, peer.lags_since, peer.differs_since, peer.polled_at]
+                .iter()
+                .for_each(|&at| print.instant(at));
         }
     }
 }

@@ -307,7 +307,14 @@ impl Segment {
         may
     }
 
-    fn on_heartbeat(&mut self, now: Instant, from: From, level: u8, (pulse, entry): (Pulse, Entry<'_>), out: &mut impl Out) {
+    fn on_heartbeat(
+        &mut self,
+        now: Instant,
+        from: From,
+        level: u8,
+        (pulse, entry): (Pulse, Entry<'_>),
+        out: &mut impl Out,
+    ) {
         if entry.identity != from.identity || pulse.counter != entry.counter {
             self.counters.forged += 1;
             return;
@@ -316,7 +323,7 @@ impl Segment {
             if let Some(slot) = self.book.find(&entry.identity) {
                 let is_this = self.book.version(slot).is_some_and(|v| v.incarnation == entry.incarnation);
                 if is_this && self.book.counter(slot) <= entry.counter {
-                    self.book.depart(now, slot, code, out);
+                    self.book.depart(now, slot, code, entry.counter, out);
                     self.forget(now, slot, out);
                 }
             }
@@ -324,12 +331,16 @@ impl Segment {
         }
         let note = self.book.hear(now, level, &entry, out);
         self.count(note);
-        let Some(slot) = self.book.find(&entry.identity).filter(|&slot| self.book.is_heard(slot, level)) else { return };
+        let Some(slot) = self.book.find(&entry.identity).filter(|&slot| self.book.is_heard(slot, level)) else {
+            return;
+        };
         // A new life of it: what was told in the old one is nothing to it.
         if let (Note::News(_), Some(own)) = (note, self.level_mut(level))
             && own.peers.get(&slot).is_some_and(|p| p.pulse.counter > pulse.counter)
         {
             own.peers.remove(&slot);
+            let until = self.orphans_until(now, level);
+            self.book.untell(now, level, slot, until, false, out);
         }
         self.on_pulse(now, level, slot, pulse, out);
     }
@@ -403,6 +414,9 @@ impl Segment {
         own.introduce = own.introduce.saturating_sub(1);
         self.encode(now, level, is_whole, None);
         out.push(Output::Cast { group: self.group_of(level), bytes: &self.scratch });
+        if self.level_mut(level).is_some_and(|own| std::mem::take(&mut own.repeats)) {
+            self.cast_last(level, out);
+        }
     }
 
     fn group_of(&self, level: u8) -> Group {
@@ -488,7 +502,9 @@ impl Engine for Segment {
     }
 
     fn linked(&self) -> Vec<Addr> {
-        let near = self.levels.iter().flat_map(|l| l.follows().into_iter().chain(l.leads().then_some(l).into_iter().flat_map(|l| l.peers.keys().copied())));
+        let near = self.levels.iter().flat_map(|l| {
+            l.follows().into_iter().chain(l.leads().then_some(l).into_iter().flat_map(|l| l.peers.keys().copied()))
+        });
         near.filter_map(|slot| Some(self.book.card(slot)?.addr)).collect()
     }
 }

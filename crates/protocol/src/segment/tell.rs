@@ -13,8 +13,6 @@ use std::sync::Arc;
 
 /// Each time that a poll did not help it takes twice as long until the next one, up to so many times.
 const TRIES_MAX: u32 = 5;
-/// Periods for which views may differ: changes are under way.
-const PATIENCE: u64 = 2;
 
 /// Telling.
 impl Segment {
@@ -27,7 +25,13 @@ impl Segment {
         }
         for level in 0..self.levels.len() as u8 {
             let relays = level > 0 && self.relays(level);
-            let told: Vec<News> = news.iter().copied().filter(|n| n.level != level || relays).collect();
+            let Some(own) = self.levels.get_mut(usize::from(level)) else { return };
+            let told: Vec<News> = news
+                .iter()
+                .copied()
+                .filter(|n| n.level != level || relays || own.vouched.contains(&n.member))
+                .collect();
+            own.vouched.retain(|&member| self.book.version(member).is_some());
             self.tell(level, &told, out);
         }
     }
@@ -40,32 +44,42 @@ impl Segment {
 
     /// Tells of these in a level, in as many updates as it takes.
     fn tell(&mut self, level: u8, news: &[News], out: &mut impl Out) {
-        let room = usize::from(self.config.datagram_bytes) - HEADER - CHECKSUM - 9;
-        let most = room / SETS - 2;
+        let most = self.room() / SETS - 2;
         let mut set = Vec::new();
         let mut at = 0;
         while at < news.len() {
             let before = set.len();
-            if let Some(change) = self.book.change(news[at], level) {
+            if let Some(change) = self.change(news[at], level) {
                 change.encode(&mut set);
             }
             // One change always fits, however long it is.
             if set.len() > most && before > 0 {
                 set.truncate(before);
-                self.update(level, std::mem::take(&mut set), room, out);
+                self.update(level, std::mem::take(&mut set), out);
             } else {
                 at += 1;
             }
         }
         if !set.is_empty() {
-            self.update(level, set, room, out);
+            self.update(level, set, out);
         }
     }
 
-    fn update(&mut self, level: u8, set: Vec<u8>, room: usize, out: &mut impl Out) {
-        let group = self.group_of(level);
+    /// Bytes that change sets have in an update.
+    fn room(&self) -> usize {
+        usize::from(self.config.datagram_bytes) - HEADER - CHECKSUM - 9
+    }
+
+    fn update(&mut self, level: u8, set: Vec<u8>, out: &mut impl Out) {
         let Some(own) = self.levels.get_mut(usize::from(level)) else { return };
         own.tell(set);
+        self.cast_last(level, out);
+    }
+
+    /// Tells the last change set in a level, and those before it that fit.
+    pub(super) fn cast_last(&mut self, level: u8, out: &mut impl Out) {
+        let (group, room) = (self.group_of(level), self.room());
+        let Some(own) = self.levels.get_mut(usize::from(level)) else { return };
         // As many of those before it as fit.
         let (mut first, mut bytes) = (own.last.len(), 0);
         while first > 0 && (first == own.last.len() || bytes + own.last[first - 1].len() + 2 <= room) {
@@ -83,8 +97,28 @@ impl Segment {
         self.tell(level, &below, out);
     }
 
+    /// All for whom somebody answers.
     fn known(&self) -> impl Iterator<Item = News> + '_ {
-        self.book.members().filter_map(|(member, _)| Some(News { member, level: self.book.level(member)? }))
+        let answered = self.book.members().filter(|&(member, _)| self.book.is_answered(member));
+        answered.filter_map(|(member, _)| Some(News { member, level: self.book.level(member)? }))
+    }
+
+    fn change(&self, news: News, level: u8) -> Option<Change<'_>> {
+        self.book.change(news, level, self.is_vouched(news.member, level))
+    }
+
+    fn is_vouched(&self, member: Slot, level: u8) -> bool {
+        let is_here = || self.book.version(member).is_none() || self.book.is_heard(member, level);
+        self.level(level).is_some_and(|l| l.vouched.contains(&member)) && is_here()
+    }
+
+    /// Whether what one passes on in a level, who does not answer for it, is for us: leaders tell those who follow, and who follows another one
+    /// tells leaders.
+    fn is_led_by(&self, level: u8, by: Slot) -> bool {
+        let Some(own) = self.level(level) else { return false };
+        let Some(pulse) = own.peers.get(&by).map(|p| p.pulse) else { return false };
+        let me = self.book.identity(self.book.me()).map_or(0, |i| short(&i));
+        if own.leads() { pulse.follows != 0 && pulse.follows != me } else { pulse.leads }
     }
 }
 
@@ -99,8 +133,8 @@ impl Segment {
         out: &mut impl Out,
     ) {
         let slot = self.book.find(&from.identity);
-        let known = slot.and_then(|slot| Some((slot, self.level(level)?.peers.get(&slot)?.upto)));
-        let Some((slot, upto)) = known else {
+        let peer = slot.and_then(|slot| Some((slot, self.level(level)?.peers.get(&slot)?)));
+        let Some((slot, upto, known)) = peer.map(|(slot, p)| (slot, p.upto, p.known())) else {
             // Its heartbeat will come, and we ask then.
             self.counters.strays += 1;
             return;
@@ -117,7 +151,7 @@ impl Segment {
         if let Some(peer) = self.level_mut(level).and_then(|l| l.peers.get_mut(&slot)) {
             (peer.upto, peer.lags_since) = (number, Instant::NEVER);
         }
-        if first > upto + 1 {
+        if first > known + 1 {
             self.counters.gaps += 1;
             self.poll(now, level, slot, out);
         }
@@ -125,16 +159,17 @@ impl Segment {
 
     fn apply(&mut self, now: Instant, level: u8, by: Slot, changes: Changes<'_>, out: &mut impl Out) {
         let me = self.book.identity(self.book.me()).map_or(0, |i| short(&i));
+        let is_led = self.is_led_by(level, by);
         for change in changes.iter() {
             match change {
-                // It has it from us.
-                Change::Alive { by, .. } if by == me => {}
+                // It has it from us, or it is not for us.
+                Change::Alive { own, by, .. } if by == me || !own && !is_led => {}
                 Change::Alive { own, entry, .. } => {
                     let note = self.book.tell(now, Teller { level, by, own }, &entry, out);
                     self.count(note);
                 }
-                Change::Gone { own, identity, incarnation, counter, departed } => {
-                    let gone = Gone { identity, incarnation, counter, departed };
+                Change::Gone { own, identity, incarnation, counter, departed, lost } => {
+                    let gone = Gone { identity, incarnation, counter, departed, lost };
                     let is_gone = self.book.tell_gone(now, Teller { level, by, own }, &gone, out);
                     let Some(slot) = self.book.find(&identity) else { continue };
                     if is_gone {
@@ -168,7 +203,11 @@ impl Segment {
         }
         let number = self.level(level).map_or(0, |l| l.told);
         let mut bytes = Vec::new();
-        segment::image(level, number, self.known().filter_map(|n| self.book.change(n, level)), &mut bytes);
+        let relays = self.relays(level);
+        let said = self
+            .known()
+            .filter(|n| relays || n.level < level || n.member == self.book.me() || self.is_vouched(n.member, level));
+        segment::image(level, number, said.filter_map(|n| self.change(n, level)), &mut bytes);
         send(from.addr, bytes, out);
     }
 
@@ -189,6 +228,7 @@ impl Segment {
         };
         (peer.upto, peer.lags_since) = (number, Instant::NEVER);
         let me = self.book.identity(self.book.me()).map_or(0, |i| short(&i));
+        let is_led = self.is_led_by(level, by);
         let (mut said, mut denied) = (BTreeSet::new(), Vec::new());
         let mut introduce = false;
         for change in changes.iter() {
@@ -199,7 +239,7 @@ impl Segment {
             } else if whom == me {
                 // It has it from us, and we do not.
                 denied.extend(known.filter(|&slot| self.book.version(slot).is_none()));
-            } else {
+            } else if own || is_led {
                 let note = self.book.tell(now, Teller { level, by, own }, &entry, out);
                 self.count(note);
             }
@@ -210,15 +250,20 @@ impl Segment {
                 && let Some(identity) = self.book.identity(slot)
             {
                 let (incarnation, counter) = (self.book.version(slot).map_or(0, |v| v.incarnation), 0);
-                let gone = Gone { identity, incarnation, counter, departed: None };
+                let gone = Gone { identity, incarnation, counter, departed: None, lost: true };
                 self.book.tell_gone(now, Teller { level, by, own: false }, &gone, out);
                 self.forget(now, slot, out);
             }
         }
+        self.doubt(now, level, by, &said, out);
         let is_known = |n: &News| n.member == self.book.me() || n.member == by || said.contains(&n.member);
         let is_told = |n: &News| self.book.teller(n.member).is_some_and(|t| t.level == level);
-        let relays = self.relays(level);
-        let mut lacking: Vec<News> = self.known().filter(|n| !is_known(n) && (relays || !is_told(n))).collect();
+        let (relays, is_leader) = (self.relays(level), self.is_leader(level, by));
+        let is_lacking = |n: &News| is_leader && !is_known(n) && (relays || !is_told(n));
+        let mut lacking: Vec<News> = self.known().filter(is_lacking).collect();
+        if let Some(own) = self.levels.get_mut(usize::from(level)) {
+            own.vouched.extend(lacking.iter().map(|n| n.member).filter(|&m| self.book.is_heard(m, level)));
+        }
         lacking.extend(denied.into_iter().map(|member| News { member, level: level.saturating_sub(1) }));
         self.tell(level, &lacking, out);
         if introduce && let Some(own) = self.level_mut(level) {
@@ -226,15 +271,30 @@ impl Segment {
         }
     }
 
+    fn is_leader(&self, level: u8, slot: Slot) -> bool {
+        self.level(level).is_some_and(|l| l.peers.get(&slot).is_some_and(|p| p.pulse.leads))
+    }
+
+    /// A leader does not have some of whom others told us: they are asked whether they still do.
+    fn doubt(&mut self, now: Instant, level: u8, by: Slot, said: &BTreeSet<Slot>, out: &mut impl Out) {
+        let is_doubted = |slot: Slot| self.book.teller(slot).filter(|t| t.level == level && t.by != by).map(|t| t.by);
+        let unsaid = self.book.members().map(|(slot, _)| slot).filter(|slot| !said.contains(slot));
+        let tellers: BTreeSet<Slot> = unsaid.filter_map(is_doubted).collect();
+        if self.is_leader(level, by) {
+            tellers.into_iter().for_each(|teller| self.poll(now, level, teller, out));
+        }
+    }
+
     /// Whether we have all that somebody told, and see whom a leader sees.
     pub(super) fn compare(&mut self, now: Instant, level: u8, slot: Slot, out: &mut impl Out) {
-        let (digest, period) = (self.book.digest(), self.config.period);
+        // Changes are under way, and may be lost three times.
+        let (digest, patience) = (self.book.digest(), self.config.fail_after(0));
         let changed_at = self.book.changed_at;
         let leads = self.level(level).is_some_and(Level::leads);
         let Some(peer) = self.level_mut(level).and_then(|l| l.peers.get_mut(&slot)) else { return };
         // It counts anew.
-        peer.upto = peer.upto.min(peer.pulse.number);
-        let lags = peer.pulse.number > peer.upto;
+        (peer.upto, peer.from) = (peer.upto.min(peer.pulse.number), peer.from.min(peer.pulse.number));
+        let lags = peer.pulse.number > peer.known();
         let differs = peer.pulse.leads && !leads && peer.pulse.digest != digest;
         peer.lags_since = if lags { peer.lags_since.min(now) } else { Instant::NEVER };
         peer.differs_since = if differs { peer.differs_since.min(now) } else { Instant::NEVER };
@@ -242,9 +302,9 @@ impl Segment {
             peer.tries = 0;
             return;
         }
-        let patience = period * PATIENCE;
         let is_due = |since: Instant| since != Instant::NEVER && now >= since + patience;
-        let is_quiet = now >= changed_at + patience && now >= peer.polled_at + period * (PATIENCE << peer.tries.min(TRIES_MAX));
+        let is_quiet =
+            now >= changed_at + patience && now >= peer.polled_at + patience * (1 << peer.tries.min(TRIES_MAX));
         if is_quiet && (is_due(peer.lags_since) || is_due(peer.differs_since)) {
             peer.tries += 1;
             self.poll(now, level, slot, out);

@@ -75,7 +75,9 @@ impl Facts {
     pub(crate) fn of(engine: Engine) -> Self {
         let told = match engine {
             Engine::Link => WhatWasTold::default(),
-            Engine::Zone | Engine::AllToAll | Engine::Gossip | Engine::Segment => WhatWasTold::Members(MembersTold::default()),
+            Engine::Zone | Engine::AllToAll | Engine::Gossip | Engine::Segment => {
+                WhatWasTold::Members(MembersTold::default())
+            }
             Engine::Cast => WhatWasTold::Members(MembersTold::default().with_casts(SharedTally::default())),
             Engine::View => WhatWasTold::Job(JobTold::default()),
         };
