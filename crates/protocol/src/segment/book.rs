@@ -30,6 +30,8 @@ pub(super) struct Teller {
 #[derive(Clone, PartialEq, Eq, Debug)]
 struct Record {
     version: Version,
+    /// How often it has said something new of itself.
+    minor: u32,
     counter: u64,
     state: State,
     attributes: Box<[u8]>,
@@ -152,8 +154,12 @@ impl Book {
     /// Writes one of our own attributes.
     pub(super) fn set(&mut self, key: &str, value: Option<&[u8]>) -> Result<(), Code> {
         let record = self.record_mut(self.me).ok_or(Code::NotInitialized)?;
-        record.attributes = with(&record.attributes, key, value)?;
-        self.restamp(self.me);
+        let attributes = with(&record.attributes, key, value)?;
+        if attributes != record.attributes {
+            record.attributes = attributes;
+            record.minor = record.minor.saturating_add(1);
+            self.restamp(self.me);
+        }
         Ok(())
     }
 
@@ -178,7 +184,7 @@ impl Book {
             addr: card.addr,
             name: card.name.as_str(),
             incarnation: record.version.incarnation,
-            minor: record.version.minor,
+            minor: record.minor,
             counter: record.counter,
             age_ms: 0,
             departed: match record.state {
@@ -235,7 +241,12 @@ impl Book {
         print.add(&self.me).add(&self.live).add(&self.digest);
         for (slot, record) in (0..).map(Slot).zip(&self.records) {
             let Some(record) = record else { continue };
-            print.add(&slot).add(&self.card(slot)).add(&record.version).add(&record.counter).add(&record.state);
+            print
+                .add(&slot)
+                .add(&self.card(slot))
+                .add(&record.version)
+                .add(&(record.minor, record.counter))
+                .add(&record.state);
             print.add(&(record.heard, record.told, record.level)).add(&record.attributes);
             print.instant(record.until);
         }
@@ -262,8 +273,8 @@ impl Book {
     pub(super) fn unhear(&mut self, now: Instant, member: Slot, level: u8, until: Option<Instant>, out: &mut impl Out) {
         let Some(record) = self.record_mut(member).filter(|r| r.state == State::Alive) else { return };
         record.heard &= !bit(level);
-        // Who vouches for it in this level may have to do with one who vouches for it because of us.
-        record.told = record.told.filter(|t| t.level != level);
+        // Others who are as far from it may answer for it because we did.
+        record.told = record.told.filter(|t| t.level < level);
         if record.heard != 0 || record.told.is_some() {
             return;
         }
@@ -401,6 +412,10 @@ impl Book {
         if slot == self.me {
             return if age == Ordering::Greater { Note::Ghost } else { Note::Old };
         }
+        // What it said of itself later has come already, and went with it.
+        if age == Ordering::Equal && entry.minor < record.minor && record.state != State::Alive {
+            return Note::Old;
+        }
         let (is_newer, is_as_new) = (entry.counter > record.counter, entry.counter >= record.counter);
         match (age, record.state) {
             (Ordering::Less, _) | (Ordering::Equal, State::Departed(_)) => Note::Old,
@@ -417,7 +432,7 @@ impl Book {
             (Ordering::Equal, State::Alive) => {
                 let was_orphan = !self.is_answered(slot);
                 self.answer(slot, answer, is_as_new);
-                let note = if is_newer { self.renew(now, slot, entry, out) } else { Note::Old };
+                let note = self.renew(now, slot, entry, out);
                 // Those who have it from us, and have been without it, hear of it.
                 if was_orphan && note == Note::Old && self.is_answered(slot) {
                     self.note(slot);
@@ -437,7 +452,10 @@ impl Book {
             }
             Answer::Told(teller) => {
                 let is_better = match record.told {
-                    _ if record.heard & bit(teller.level) != 0 || record.heard != 0 && !teller.own => false,
+                    // We know better, unless it is nearer to that one.
+                    _ if record.heard != 0 && !(teller.own && record.heard.trailing_zeros() > teller.level.into()) => {
+                        false
+                    }
                     None => true,
                     Some(told) if (told.level, told.by) == (teller.level, teller.by) => true,
                     Some(told) => teller.own && (!told.own || is_as_new),
@@ -455,8 +473,9 @@ impl Book {
         let card = Card { identity: entry.identity, addr: entry.addr, name };
         let Some(slot) = self.roster.enter(&card, entry.incarnation) else { return Note::Crowded };
         self.roster.change(slot, &card);
-        let version = Version { incarnation: entry.incarnation, minor: entry.minor };
-        self.put(slot, Record::new(version, entry.counter, entry.attributes.bytes()));
+        let version = Version::first(entry.incarnation);
+        let record = Record::new(version, entry.counter, entry.attributes.bytes());
+        self.put(slot, Record { minor: entry.minor, ..record });
         self.answer(slot, answer, true);
         self.live.insert(slot);
         self.restamp(slot);
@@ -469,6 +488,12 @@ impl Book {
 
     /// A later word of a member that is there.
     fn renew(&mut self, now: Instant, slot: Slot, entry: &Entry<'_>, out: &mut impl Out) -> Note {
+        let Some(record) = self.record_mut(slot) else { return Note::Old };
+        record.counter = record.counter.max(entry.counter);
+        // Who says how often it was heard need not know what it said last.
+        if entry.minor <= record.minor {
+            return Note::Old;
+        }
         let is_moved = self.card(slot).is_some_and(|c| c.addr != entry.addr || c.name.as_str() != entry.name);
         if is_moved {
             let Ok(name) = Name::new(entry.name) else { return Note::Malformed };
@@ -477,13 +502,7 @@ impl Book {
             before.filter(|&addr| addr != entry.addr).into_iter().for_each(|addr| out.push(Output::Release { addr }));
         }
         let Some(record) = self.records.get_mut(slot.at()).and_then(Option::as_mut) else { return Note::Old };
-        record.counter = entry.counter;
-        let is_changed =
-            is_moved || entry.minor > record.version.minor || *record.attributes != *entry.attributes.bytes();
-        if !is_changed {
-            return Note::Old;
-        }
-        record.version.minor = record.version.minor.max(entry.minor);
+        record.minor = entry.minor;
         tell(slot, view(&record.attributes), entry.attributes, out);
         record.attributes = entry.attributes.bytes().into();
         self.restamp(slot);
@@ -587,7 +606,7 @@ impl Record {
     fn new(version: Version, counter: u64, attributes: &[u8]) -> Self {
         let (heard, told, level, until) = (0, None, 0, Instant::NEVER);
         let (state, attributes) = (State::Alive, attributes.into());
-        Self { version, counter, state, attributes, heard, told, level, until, stamp: 0 }
+        Self { version, minor: 0, counter, state, attributes, heard, told, level, until, stamp: 0 }
     }
 
     fn lowest(&self) -> u8 {
