@@ -229,7 +229,7 @@ impl Segment {
         (peer.upto, peer.lags_since) = (number, Instant::NEVER);
         let me = self.book.identity(self.book.me()).map_or(0, |i| short(&i));
         let is_led = self.is_led_by(level, by);
-        let (mut said, mut denied) = (BTreeSet::new(), Vec::new());
+        let (mut said, mut behind, mut denied) = (BTreeSet::new(), BTreeSet::new(), Vec::new());
         let mut introduce = false;
         for change in changes.iter() {
             let Change::Alive { own, entry, by: whom } = change else { continue };
@@ -243,7 +243,12 @@ impl Segment {
                 let note = self.book.tell(now, Teller { level, by, own }, &entry, out);
                 self.count(note);
             }
-            said.extend(self.book.find(&entry.identity));
+            let Some(slot) = self.book.find(&entry.identity) else { continue };
+            said.insert(slot);
+            // Of an older life, or before it said something new.
+            if self.book.entry(slot).is_some_and(|e| (entry.incarnation, entry.minor) < (e.incarnation, e.minor)) {
+                behind.insert(slot);
+            }
         }
         for slot in self.book.told_by(level, by) {
             if !said.contains(&slot)
@@ -256,7 +261,8 @@ impl Segment {
             }
         }
         self.doubt(now, level, by, &said, out);
-        let is_known = |n: &News| n.member == self.book.me() || n.member == by || said.contains(&n.member);
+        let is_said = |member: &Slot| said.contains(member) && !behind.contains(member);
+        let is_known = |n: &News| n.member == self.book.me() || n.member == by || is_said(&n.member);
         let is_told = |n: &News| self.book.teller(n.member).is_some_and(|t| t.level == level);
         let (relays, is_leader) = (self.relays(level), self.is_leader(level, by));
         let is_lacking = |n: &News| is_leader && !is_known(n) && (relays || !is_told(n));
