@@ -333,6 +333,17 @@ impl Book {
         }
     }
 
+    /// What somebody told for whom it does not answer is not its to tell any more.
+    pub(super) fn untell_relayed(&mut self, level: u8, by: Slot, until: Instant) {
+        for slot in self.told_by(level, by) {
+            let Some(record) = self.record_mut(slot).filter(|r| r.told.is_some_and(|t| !t.own)) else { continue };
+            (record.told, record.level) = (None, level);
+            if record.heard == 0 {
+                self.orphan(slot, until);
+            }
+        }
+    }
+
     fn orphan(&mut self, member: Slot, until: Instant) {
         self.look_at = self.look_at.min(until);
         if let Some(record) = self.record_mut(member) {

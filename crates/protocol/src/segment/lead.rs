@@ -112,6 +112,9 @@ impl Segment {
         if let Some(own) = self.level_mut(level) {
             own.role = role;
         }
+        if role != before {
+            self.revise(now, level);
+        }
         match role {
             Role::Leads if !leads_above => self.climb(now, level, out),
             Role::Follows(leader) if role != before => {
@@ -125,6 +128,7 @@ impl Segment {
 
     /// We lead this level: all in it hear so, and we come to the next one.
     fn climb(&mut self, now: Instant, level: u8, out: &mut impl Out) {
+        self.revise(now, level);
         self.beat_in(now, level, out);
         let next = level + 1;
         if next >= self.config.max_ttl {

@@ -378,17 +378,21 @@ impl Segment {
         let Some(own) = self.level_mut(level) else { return };
         let is_new = !own.peers.contains_key(&slot);
         let peer = own.peers.entry(slot).or_insert_with(|| Peer::new(now, pulse));
-        let led = std::mem::replace(&mut peer.pulse, pulse).leads;
+        let before = std::mem::replace(&mut peer.pulse, pulse);
+        let is_other = (before.leads, before.follows) != (pulse.leads, pulse.follows);
         peer.heard_at = now;
         if is_new && introduce {
             own.introduce = own.introduce.max(losses.min(2));
         }
         // TG-3: whoever leads pulls from who comes from below. What a leader knows is pulled when it is followed.
-        let is_pulled = is_new && level > 0 && own.leads() || pulse.leads && (is_new || !led) && !own.leads();
+        let is_pulled = is_new && level > 0 && own.leads() || pulse.leads && (is_new || !before.leads) && !own.leads();
         if is_pulled {
             self.poll(now, level, slot, out);
         }
         self.look_for_leader(now, level, out);
+        if is_other {
+            self.revise(now, level);
+        }
         self.compare(now, level, slot, out);
     }
 

@@ -4,7 +4,8 @@ use super::Segment;
 use super::book::{Gone, News, Teller};
 use super::level::Level;
 use crate::member::{Out, Output, Peer as From, Slot};
-use phalanx_core::{Instant, Snapshot};
+use phalanx_core::{Addr, Instant, Snapshot};
+use phalanx_wire::baseline::Entry;
 use phalanx_wire::segment::{self, CHECKSUM, Change, Changes, HEADER, SETS, Sets, short};
 use std::any::Any;
 use std::collections::BTreeSet;
@@ -43,22 +44,21 @@ impl Segment {
     }
 
     /// Tells of these in a level, in as many updates as it takes.
-    fn tell(&mut self, level: u8, news: &[News], out: &mut impl Out) {
+    pub(super) fn tell(&mut self, level: u8, news: &[News], out: &mut impl Out) {
+        let changes = news.iter().filter_map(|&n| Some(encoded(&self.change(n, level)?))).collect();
+        self.tell_changes(level, changes, out);
+    }
+
+    /// The same for changes that are encoded already.
+    fn tell_changes(&mut self, level: u8, changes: Vec<Vec<u8>>, out: &mut impl Out) {
         let most = self.room() / SETS - 2;
         let mut set = Vec::new();
-        let mut at = 0;
-        while at < news.len() {
-            let before = set.len();
-            if let Some(change) = self.change(news[at], level) {
-                change.encode(&mut set);
-            }
+        for change in changes {
             // One change always fits, however long it is.
-            if set.len() > most && before > 0 {
-                set.truncate(before);
+            if !set.is_empty() && set.len() + change.len() > most {
                 self.update(level, std::mem::take(&mut set), out);
-            } else {
-                at += 1;
             }
+            set.extend(change);
         }
         if !set.is_empty() {
             self.update(level, set, out);
@@ -110,6 +110,14 @@ impl Segment {
     fn is_vouched(&self, member: Slot, level: u8) -> bool {
         let is_here = || self.book.version(member).is_none() || self.book.is_heard(member, level);
         self.level(level).is_some_and(|l| l.vouched.contains(&member)) && is_here()
+    }
+
+    /// Who leads whom has changed: what those passed on whose word that is not any more, others will.
+    pub(super) fn revise(&mut self, now: Instant, level: u8) {
+        let until = self.orphans_until(now, level);
+        let Some(own) = self.level(level) else { return };
+        let others: Vec<Slot> = own.peers.keys().copied().filter(|&p| !self.is_led_by(level, p)).collect();
+        others.into_iter().for_each(|p| self.book.untell_relayed(level, p, until));
     }
 
     /// Whether what one passes on in a level, who does not answer for it, is for us: leaders tell those who follow, and who follows another one
@@ -238,7 +246,11 @@ impl Segment {
                 introduce |= entry.attributes != self.book.attributes(self.book.me());
             } else if whom == me {
                 // It has it from us, and we do not.
-                denied.extend(known.filter(|&slot| self.book.version(slot).is_none()));
+                if known.is_none_or(|slot| self.book.version(slot).is_none()) {
+                    let Entry { identity, incarnation, counter, .. } = entry;
+                    let gone = Change::Gone { own: true, identity, incarnation, counter, departed: None, lost: true };
+                    denied.push(encoded(&gone));
+                }
             } else if own || is_led {
                 let note = self.book.tell(now, Teller { level, by, own }, &entry, out);
                 self.count(note);
@@ -266,12 +278,12 @@ impl Segment {
         let is_told = |n: &News| self.book.teller(n.member).is_some_and(|t| t.level == level);
         let (relays, is_leader) = (self.relays(level), self.is_leader(level, by));
         let is_lacking = |n: &News| is_leader && !is_known(n) && (relays || !is_told(n));
-        let mut lacking: Vec<News> = self.known().filter(is_lacking).collect();
+        let lacking: Vec<News> = self.known().filter(is_lacking).collect();
         if let Some(own) = self.levels.get_mut(usize::from(level)) {
             own.vouched.extend(lacking.iter().map(|n| n.member).filter(|&m| self.book.is_heard(m, level)));
         }
-        lacking.extend(denied.into_iter().map(|member| News { member, level: level.saturating_sub(1) }));
         self.tell(level, &lacking, out);
+        self.tell_changes(level, denied, out);
         if introduce && let Some(own) = self.level_mut(level) {
             own.introduce = own.introduce.max(2);
         }
@@ -336,7 +348,13 @@ impl Snapshot for Written {
     }
 }
 
-fn send(to: phalanx_core::Addr, bytes: Vec<u8>, out: &mut impl Out) {
+fn encoded(change: &Change<'_>) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    change.encode(&mut bytes);
+    bytes
+}
+
+fn send(to: Addr, bytes: Vec<u8>, out: &mut impl Out) {
     let message: Arc<dyn Snapshot> = Arc::new(Written(bytes));
     out.push(Output::Message { to, message: &message, across: false });
 }
