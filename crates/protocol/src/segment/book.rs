@@ -333,6 +333,13 @@ impl Book {
         }
     }
 
+    /// Nobody but ourselves answers for it.
+    pub(super) fn untell_one(&mut self, member: Slot) {
+        if let Some(record) = self.record_mut(member).filter(|r| r.heard != 0) {
+            record.told = None;
+        }
+    }
+
     /// What somebody told for whom it does not answer is not its to tell any more.
     pub(super) fn untell_relayed(&mut self, level: u8, by: Slot, until: Instant) {
         for slot in self.told_by(level, by) {

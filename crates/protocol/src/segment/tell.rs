@@ -268,8 +268,11 @@ impl Segment {
             {
                 let (incarnation, counter) = (self.book.version(slot).map_or(0, |v| v.incarnation), 0);
                 let gone = Gone { identity, incarnation, counter, departed: None, lost: true };
-                self.book.tell_gone(now, Teller { level, by, own: false }, &gone, out);
-                self.forget(now, slot, out);
+                match self.book.tell_gone(now, Teller { level, by, own: false }, &gone, out) {
+                    true => self.forget(now, slot, out),
+                    // We hear it ourselves.
+                    false => self.book.untell_one(slot),
+                }
             }
         }
         self.doubt(now, level, by, &said, out);
