@@ -4,7 +4,7 @@ use crate::error::Error;
 use crate::noise;
 use crate::plot::Picture;
 use crate::report::{Check, Report, Row};
-use crate::{cast, link, peers, sim_speed, soak, timer, view, zone};
+use crate::{cast, link, peers, segment, sim_speed, soak, timer, view, zone};
 use std::io::{IsTerminal, Write};
 
 /// Long enough for the trials of most experiments.
@@ -65,6 +65,7 @@ pub(crate) const ALL: &[&dyn Experiment] = &[
     &cast::sixteen::Cast16k,
     &cast::crash::CastCrash,
     &cast::rate::CastRate,
+    &segment::compare::SegmentCompare,
     &peers::Peers,
     &soak::Soak,
 ];

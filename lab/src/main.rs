@@ -15,6 +15,7 @@ mod parallel;
 mod peers;
 mod plot;
 mod report;
+mod segment;
 mod sim_speed;
 mod soak;
 mod stats;

@@ -42,6 +42,9 @@ fn ls_names_each_experiment_on_a_line() {
         "cast-unicast",
         "cast-broadcast",
         "cast-16k",
+        "cast-crash",
+        "cast-rate",
+        "segment-compare",
         "peers",
         "soak",
     ];

@@ -74,7 +74,7 @@ impl Pulse {
     }
 
     fn flags(&self) -> u8 {
-        u8::from(self.leads) * LEADER | u8::from(self.leaves) * LEAVES
+        flag(self.leads, LEADER) | flag(self.leaves, LEAVES)
     }
 
     fn parse(flags: u8, bytes: &[u8]) -> Result<Self, Malformed> {
@@ -299,12 +299,12 @@ impl<'a> Change<'a> {
     pub fn encode(&self, out: &mut Vec<u8>) {
         match *self {
             Self::Alive { own, ref entry, by } => {
-                out.extend_from_slice(&[u8::from(own) * OWN | ALIVE, 0]);
+                out.extend_from_slice(&[flag(own, OWN) | ALIVE, 0]);
                 out.extend_from_slice(&by.to_le_bytes());
                 entry.encode(0, out);
             }
             Self::Gone { own, identity, incarnation, counter, departed, lost } => {
-                let flags = u8::from(own) * OWN | u8::from(departed.is_some()) * DEPARTED | u8::from(lost) * LOST;
+                let flags = flag(own, OWN) | flag(departed.is_some(), DEPARTED) | flag(lost, LOST);
                 out.extend_from_slice(&[flags, departed.unwrap_or(0), 0]);
                 out.extend_from_slice(&identity.0);
                 out.extend_from_slice(&incarnation.to_le_bytes());
@@ -335,6 +335,10 @@ impl<'a> Change<'a> {
         let (identity, lost) = (Identity(array_at(rest, 1)), flags & LOST != 0);
         Ok((Self::Gone { own, identity, incarnation, counter, departed, lost }, &rest[GONE - CHANGE..]))
     }
+}
+
+fn flag(is: bool, bit: u8) -> u8 {
+    if is { bit } else { 0 }
 }
 
 fn begin(kind: u8, level: u8, flags: u8, out: &mut Vec<u8>) -> usize {

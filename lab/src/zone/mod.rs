@@ -126,11 +126,20 @@ fn booted<E: Engine + Send + 'static>(
     nodes: u32,
     candidate: &Candidate,
 ) -> Result<Cluster<E>, Error> {
+    let idle = if candidate.runs == Runs::Zone { IDLE } else { IDLE_BASELINE };
+    Ok(Cluster { idle, ..booted_within(built, nodes, candidate.patience)? })
+}
+
+/// A cluster of any engine, booted and at rest, which all know of what happens within `patience`.
+pub(crate) fn booted_within<E: Engine + Send + 'static>(
+    built: Result<(Sim<Member<E>>, Telling), NetworkError>,
+    nodes: u32,
+    patience: Duration,
+) -> Result<Cluster<E>, Error> {
     let (mut sim, telling) = built.map_err(Error::peer("phalanx-sim"))?;
     let boot = member::boot(&mut sim, nodes as usize, LOOK, BOOT).took;
     sim.run_for(REST);
-    let idle = if candidate.runs == Runs::Zone { IDLE } else { IDLE_BASELINE };
-    Ok(Cluster { sim, nodes, telling, boot, idle, patience: candidate.patience })
+    Ok(Cluster { sim, nodes, telling, boot, idle: IDLE_BASELINE, patience })
 }
 
 /// How far a run's own time is.
@@ -144,6 +153,8 @@ pub(crate) trait Booted {
     fn boot_s(&self) -> Option<f64>;
     /// Nothing happens: IP bytes that a node sends in a second, and members that left all the same.
     fn idle(&mut self) -> (f64, usize);
+    /// Nothing happens: IP bytes that all nodes hear in a second.
+    fn heard(&mut self) -> f64;
     /// Something befalls `simultaneous` members at once, not the first, which is the high-priority monitor.
     fn suffer(&mut self, what: Befalls, simultaneous: u32) -> Known;
     /// True when the members that live see exactly each other.
@@ -206,6 +217,13 @@ impl<E: Engine + Send> Booted for Cluster<E> {
         self.telling.set(false);
         let left = self.sim.notes().iter().filter(|n| matches!(n.2, Note::Left { .. })).count();
         (self.rate(before, self.idle), left)
+    }
+
+    fn heard(&mut self) -> f64 {
+        let all = |sim: &Sim<Member<E>>| (0..self.nodes).map(|n| sim.bytes(n).1).sum::<u64>();
+        let before = all(&self.sim);
+        self.sim.run_for(self.idle);
+        (all(&self.sim) - before) as f64 / self.idle.as_secs_f64()
     }
 
     fn suffer(&mut self, what: Befalls, simultaneous: u32) -> Known {
