@@ -28,6 +28,8 @@ const SIZES: [u32; 7] = [20, 40, 100, 400, 1000, 2000, 4000];
 const QUICK: [u32; 3] = [20, 40, 100];
 const DELAY_US: f64 = 100.0;
 const MAX_TTL: u8 = 2;
+/// How often a cluster that boots is looked at.
+const LOOK: Duration = Duration::from_secs(5);
 /// By then all know who is dead.
 const PATIENCE: Duration = Duration::from_secs(15);
 const GOSSIP_PATIENCE: Duration = Duration::from_secs(80);
@@ -40,12 +42,12 @@ struct Candidate {
 }
 
 const CANDIDATES: [Candidate; 6] = [
-    Candidate { engine: "all-to-all", profile: "paper", largest: 1000 },
-    Candidate { engine: "gossip", profile: "paper", largest: 400 },
+    Candidate { engine: "all-to-all", profile: "paper", largest: 400 },
+    Candidate { engine: "gossip", profile: "paper", largest: 100 },
     Candidate { engine: "segment", profile: "paper", largest: 4000 },
     Candidate { engine: "segment", profile: "lan", largest: 4000 },
-    Candidate { engine: "zone", profile: "paper", largest: 2000 },
-    Candidate { engine: "zone", profile: "lan", largest: 2000 },
+    Candidate { engine: "zone", profile: "paper", largest: 1000 },
+    Candidate { engine: "zone", profile: "lan", largest: 1000 },
 ];
 
 /// What a cluster showed.
@@ -69,17 +71,17 @@ impl Candidate {
         Ok(match self.engine {
             "all-to-all" => {
                 let built = member::build_all_to_all(&setup, &options, AllToAllConfig::paper(group));
-                Box::new(booted_within(built, nodes, PATIENCE)?)
+                Box::new(booted_within(built, nodes, LOOK, PATIENCE)?)
             }
             "gossip" => {
                 let built = member::build_gossip(&setup, &options, GossipConfig::paper());
-                Box::new(booted_within(built, nodes, GOSSIP_PATIENCE)?)
+                Box::new(booted_within(built, nodes, LOOK, GOSSIP_PATIENCE)?)
             }
             "segment" => {
                 let config = if is_paper { SegmentConfig::paper(1, MAX_TTL) } else { SegmentConfig::lan(1, MAX_TTL) };
-                Box::new(booted_within(member::build_segments(&setup, &options, config), nodes, PATIENCE)?)
+                Box::new(booted_within(member::build_segments(&setup, &options, config), nodes, LOOK, PATIENCE)?)
             }
-            _ => Box::new(booted_within(member::build(&setup, &options), nodes, PATIENCE)?),
+            _ => Box::new(booted_within(member::build(&setup, &options), nodes, LOOK, PATIENCE)?),
         })
     }
 

@@ -127,17 +127,19 @@ fn booted<E: Engine + Send + 'static>(
     candidate: &Candidate,
 ) -> Result<Cluster<E>, Error> {
     let idle = if candidate.runs == Runs::Zone { IDLE } else { IDLE_BASELINE };
-    Ok(Cluster { idle, ..booted_within(built, nodes, candidate.patience)? })
+    Ok(Cluster { idle, ..booted_within(built, nodes, LOOK, candidate.patience)? })
 }
 
-/// A cluster of any engine, booted and at rest, which all know of what happens within `patience`.
+/// A cluster of any engine, booted and at rest, looked at each `look` until then: to look takes as long as members squared. All of it know of what
+/// happens within `patience`.
 pub(crate) fn booted_within<E: Engine + Send + 'static>(
     built: Result<(Sim<Member<E>>, Telling), NetworkError>,
     nodes: u32,
+    look: Duration,
     patience: Duration,
 ) -> Result<Cluster<E>, Error> {
     let (mut sim, telling) = built.map_err(Error::peer("phalanx-sim"))?;
-    let boot = member::boot(&mut sim, nodes as usize, LOOK, BOOT).took;
+    let boot = member::boot(&mut sim, nodes as usize, look, BOOT).took;
     sim.run_for(REST);
     Ok(Cluster { sim, nodes, telling, boot, idle: IDLE_BASELINE, patience })
 }
