@@ -7,6 +7,7 @@
 //! | here | members, status, events, attributes, services |
 //! | [`jobs`] | jobs and their views, tasks and their shepherds |
 //! | [`rumours`] | what is told and asked among all members |
+//! | [`segments`] | segments of the network |
 //! | [`zones`] | zones and their census |
 //! | [`operate`] | keys, faults, round trips |
 
@@ -15,6 +16,7 @@ pub mod jobs;
 pub mod operate;
 pub mod reduce;
 pub mod rumours;
+pub mod segments;
 pub mod zones;
 
 use serde::{Deserialize, Serialize};
@@ -60,6 +62,8 @@ pub mod path {
     pub const CENSUS: &str = "/v1/census";
     /// A list of [`Zone`](super::zones::Zone)s; `/v1/zones/NAME` has the members of one.
     pub const ZONES: &str = "/v1/zones";
+    /// A list of [`Level`](super::segments::Level)s: the groups of the node, from its own segment up.
+    pub const SEGMENTS: &str = "/v1/segments";
     /// A list of [`Job`](super::jobs::Job)s; `/v1/jobs/NAME` has the [`JobView`](super::jobs::JobView) of one, and takes a
     /// [`JobWanted`](super::jobs::JobWanted) for the [`Fold`](super::jobs::Fold) of its tasks here.
     pub const JOBS: &str = "/v1/jobs";

@@ -8,6 +8,7 @@ use phalanx_api::jobs::{Job, JobView, View};
 use phalanx_api::operate::{Fault, KeyChange, KeyRing, RoundTrip};
 use phalanx_api::reduce::Gathered;
 use phalanx_api::rumours::{Answer, Question};
+use phalanx_api::segments::Level;
 use phalanx_api::zones::{Census, Zone, ZoneMembers};
 use phalanx_api::{Attributes, Event, Member, Offer, Service, Status};
 use std::collections::BTreeMap;
@@ -233,6 +234,7 @@ calls! {
     "All zones, and how many members each has." census() -> Census;
     "All zones." zones() -> Vec<Zone>;
     "The members of a zone." zone(name: &str) -> ZoneMembers;
+    "The groups that the node takes part in, from its own segment up." segments() -> Vec<Level>;
     "The round trip to a member, measured now." round_trip(name: &str) -> RoundTrip;
     "Round trips with neighbours, as the traffic with them shows." round_trips() -> Vec<RoundTrip>;
     "A member that is gone is forgotten, by all." force_leave(name: &str) -> ();

@@ -5,14 +5,14 @@ use crate::store::hex;
 use phalanx_api::{Member, State, What};
 use phalanx_core::Addr;
 use phalanx_protocol::member::{Engine, Slot, Version, Why};
-use phalanx_protocol::zone::Zone;
+use phalanx_protocol::node::Membership;
 
 /// A member that is there. `None` when it has no address that others could use.
-pub(super) fn member(engine: &Zone, slot: Slot, version: Version) -> Option<Member> {
+pub(super) fn member(engine: &Membership, slot: Slot, version: Version) -> Option<Member> {
     described(engine, slot, version, State::Alive)
 }
 
-fn described(engine: &Zone, slot: Slot, version: Version, state: State) -> Option<Member> {
+fn described(engine: &Membership, slot: Slot, version: Version, state: State) -> Option<Member> {
     let card = engine.card(slot)?;
     let Addr::Ip(addr) = card.addr else { return None };
     Some(Member {
@@ -28,7 +28,7 @@ fn described(engine: &Zone, slot: Slot, version: Version, state: State) -> Optio
 }
 
 /// What happened to members. `None` for what concerns only us, and for rumours.
-pub(super) fn what(engine: &Zone, news: &News) -> Option<What> {
+pub(super) fn what(engine: &Membership, news: &News) -> Option<What> {
     let id = |slot: Slot| engine.card(slot).map(|c| hex(&c.identity.0));
     Some(match news {
         News::Joined { member: slot, version } => What::Joined { member: member(engine, *slot, *version)? },

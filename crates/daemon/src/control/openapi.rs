@@ -44,6 +44,7 @@ use utoipa::OpenApi;
         operate::census,
         operate::zones,
         operate::zone,
+        operate::segments,
         operate::metrics,
         jobs::list,
         jobs::view,

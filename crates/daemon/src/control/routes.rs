@@ -75,6 +75,7 @@ pub(super) const PATHS: [&str; 28] = [
     path::CENSUS,
     path::ZONES,
     "/v1/zones/{name}",
+    path::SEGMENTS,
     path::JOBS,
     "/v1/jobs/{name}",
     path::METRICS,
@@ -106,6 +107,7 @@ pub(super) fn router(office: Office) -> Router {
         .route(path::CENSUS, get(operate::census))
         .route(path::ZONES, get(operate::zones))
         .route("/v1/zones/{name}", get(operate::zone))
+        .route(path::SEGMENTS, get(operate::segments))
         .route(path::JOBS, get(jobs::list))
         .route("/v1/jobs/{name}", get(jobs::view).post(jobs::enter))
         .route(path::METRICS, get(operate::metrics))

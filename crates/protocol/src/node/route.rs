@@ -33,7 +33,7 @@ pub(super) enum Owned {
 
 /// A message by reference.
 #[derive(Clone, Debug)]
-pub(super) struct Letter(Arc<dyn Snapshot>);
+pub(super) struct Letter(pub(super) Arc<dyn Snapshot>);
 
 impl PartialEq for Letter {
     fn eq(&self, other: &Self) -> bool {
@@ -58,12 +58,12 @@ pub(super) enum Errand {
 const KEPT: usize = 4;
 
 /// The link's decisions.
-pub(super) struct LinkOut<'n, S> {
+pub(super) struct LinkOut<'n> {
     pub(super) heard: &'n mut Vec<Heard>,
-    pub(super) out: &'n mut S,
+    pub(super) out: &'n mut dyn Out,
 }
 
-impl<'o, S: Out> Sink<link::Output<'o>> for LinkOut<'_, S> {
+impl<'o> Sink<link::Output<'o>> for LinkOut<'_> {
     fn push(&mut self, output: link::Output<'o>) {
         match output {
             link::Output::Transmit { to, packet, ticket, answer } => {
@@ -106,13 +106,13 @@ impl<'o, S: Out> Sink<link::Output<'o>> for LinkOut<'_, S> {
 }
 
 /// The engine's decisions.
-pub(super) struct EngineOut<'n, S> {
+pub(super) struct EngineOut<'n> {
     pub(super) plane: Plane,
     pub(super) errands: &'n mut Vec<Errand>,
-    pub(super) out: &'n mut S,
+    pub(super) out: &'n mut dyn Out,
 }
 
-impl<'o, S: Out> Sink<member::Output<'o>> for EngineOut<'_, S> {
+impl<'o> Sink<member::Output<'o>> for EngineOut<'_> {
     fn push(&mut self, output: member::Output<'o>) {
         match output {
             member::Output::Datagram { to, bytes } => {
@@ -155,6 +155,7 @@ impl<E: Engine> Node<E> {
         let engine = match plane {
             Plane::Base => self.engine.as_mut(),
             Plane::Management => self.management.as_deref_mut(),
+            Plane::Scout => return self.tell_scout(now, input, out),
         };
         if let Some(engine) = engine {
             engine.handle(now, input, &mut EngineOut { plane, errands: &mut self.errands, out });

@@ -42,6 +42,7 @@ use level::{Level, Peer};
 use phalanx_core::{Addr, Code, Duration, Fingerprint, Group, Instant, Machine, Payload, Rng, Sink};
 use phalanx_wire::baseline::{ENTRY_MAX, Entry};
 use phalanx_wire::segment::{self, CHECKSUM, HEADER, PULSE, Packet, Pulse, Says, short};
+use std::collections::BTreeSet;
 
 /// Levels there may be: a byte has a bit for each.
 pub const LEVELS_MAX: u8 = 8;
@@ -136,6 +137,19 @@ pub struct Counters {
     pub gaps: u64,
 }
 
+/// One of a node's levels (TG-1, TG-2).
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Standing {
+    /// Its number; its TTL is one more.
+    pub level: u8,
+    /// Who leads it; nobody while it has none.
+    pub leader: Option<Slot>,
+    /// Who takes over.
+    pub backup: Option<Slot>,
+    /// Who is heard there, we included.
+    pub members: Vec<Slot>,
+}
+
 /// A node that takes part in the groups of its segment, and of those above when it leads.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Segment {
@@ -193,6 +207,42 @@ impl Segment {
     /// Who is heard in a level of ours.
     pub fn group(&self, level: u8) -> impl Iterator<Item = Slot> + '_ {
         self.levels.get(usize::from(level)).into_iter().flat_map(|l| l.peers.keys().copied())
+    }
+
+    /// Our levels, from 0 up, as an operator wants to see them.
+    #[must_use]
+    pub fn levels(&self) -> Vec<Standing> {
+        let me = self.book.me();
+        let named = |own: &Level, name: u64| {
+            let mut all = own.peers.keys().copied().chain([me]);
+            all.find(|&s| name != 0 && self.book.identity(s).is_some_and(|i| short(&i) == name))
+        };
+        let standing = |own: &Level| Standing {
+            level: own.number,
+            leader: if own.leads() { Some(me) } else { own.follows() },
+            backup: match own.follows().and_then(|leader| own.peers.get(&leader)) {
+                Some(leader) => named(own, leader.pulse.backup),
+                None => own.backup,
+            },
+            members: own.peers.keys().copied().chain([me]).collect(),
+        };
+        self.levels.iter().map(standing).collect()
+    }
+
+    /// Whether we have found those around us, or know that there is nobody: each of our levels has a leader.
+    #[must_use]
+    pub fn is_settled(&self) -> bool {
+        self.leaders().all(|leader| leader.is_some())
+    }
+
+    /// With whom we exchange what we know: whom we follow, and who follows us.
+    pub fn neighbours(&self) -> impl Iterator<Item = Slot> + '_ {
+        let all: BTreeSet<Slot> = self
+            .levels
+            .iter()
+            .flat_map(|l| l.follows().into_iter().chain(l.peers.keys().copied().filter(|_| l.leads())))
+            .collect();
+        all.into_iter()
     }
 
     fn listening(&self) -> Duration {
@@ -506,9 +556,6 @@ impl Engine for Segment {
     }
 
     fn linked(&self) -> Vec<Addr> {
-        let near = self.levels.iter().flat_map(|l| {
-            l.follows().into_iter().chain(l.leads().then_some(l).into_iter().flat_map(|l| l.peers.keys().copied()))
-        });
-        near.filter_map(|slot| Some(self.book.card(slot)?.addr)).collect()
+        self.neighbours().filter_map(|slot| Some(self.book.card(slot)?.addr)).collect()
     }
 }
