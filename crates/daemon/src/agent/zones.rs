@@ -8,6 +8,7 @@ use phalanx_api::{Member, State};
 use phalanx_core::{Addr, Duration, Instant};
 use phalanx_protocol::member::{Card, Engine, Name, Version};
 use phalanx_protocol::node::Plane;
+use phalanx_protocol::node::scout::Scout;
 use phalanx_protocol::rumour::{Id, Words};
 use phalanx_protocol::zone::replicate::MONITOR;
 use std::sync::Arc;
@@ -89,10 +90,10 @@ impl Agent {
         Ok(if asked.is_empty() { Known::Here(None) } else { Known::Elsewhere(asked) })
     }
 
-    /// A supervisor to pass something on to, when we are none.
+    /// A supervisor to pass something on to that is in no zone, when we are none. Where zones come from segments, each is in one.
     #[must_use]
     pub fn a_supervisor(&self) -> Option<std::net::SocketAddr> {
-        let is_one = self.management().is_some();
+        let is_one = self.management().is_some() || self.driver.node().scout().is_some_and(Scout::gives_zones);
         self.supervisors().iter().filter(|_| !is_one).find_map(|addr| match addr {
             Addr::Ip(addr) => Some(*addr),
             Addr::Group(_) | Addr::Local(_) => None,

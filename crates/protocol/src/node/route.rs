@@ -281,6 +281,12 @@ impl<E: Engine> Node<E> {
                 }
             }
             Errand::Cast { plane, group, bytes } => self.cast(plane, group, &bytes, out),
+            // Who speaks for its zone and guards it: from one plane to the other.
+            Errand::Message { from, plane, to, message } if from != plane && self.is_here(to) => {
+                let peer = Peer { addr: to, identity: self.link.identity(), boot: self.link.boot() };
+                let payload = Payload::Snapshot(&message.0);
+                self.tell_engine(now, plane, member::Input::Message { from: peer, payload }, out);
+            }
             Errand::Message { from, plane, to, message } => {
                 let sent = self.reach(to).and_then(|node| {
                     let to = Endpoint { node, port: plane.port() };
@@ -306,6 +312,12 @@ impl<E: Engine> Node<E> {
             Errand::Release { addr } if self.casts_to(addr) => {}
             Errand::Release { addr } => self.parting.part_with(&mut self.link, now, addr),
         }
+    }
+
+    /// Whether this is our own address.
+    fn is_here(&self, addr: Addr) -> bool {
+        let engine = self.engine();
+        engine.card(engine.me()).is_some_and(|card| card.addr == addr)
     }
 
     fn cast(&mut self, plane: Plane, group: Group, bytes: &Buf, out: &mut impl Out) {

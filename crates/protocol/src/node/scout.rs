@@ -95,6 +95,12 @@ impl Scout {
         &self.segment
     }
 
+    /// Zones come from segments, too.
+    #[must_use]
+    pub fn gives_zones(&self) -> bool {
+        self.zones
+    }
+
     pub(super) fn deadline(&self) -> Instant {
         self.segment.deadline()
     }
