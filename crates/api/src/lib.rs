@@ -5,12 +5,14 @@
 //! | module | words |
 //! |---|---|
 //! | here | members, status, events, attributes, services |
+//! | [`directory`] | all of it at once, for programs that keep a copy |
 //! | [`jobs`] | jobs and their views, tasks and their shepherds |
 //! | [`rumours`] | what is told and asked among all members |
 //! | [`zones`] | zones and their census |
 //! | [`operate`] | keys, faults, round trips |
 
 pub mod casts;
+pub mod directory;
 pub mod jobs;
 pub mod operate;
 pub mod reduce;
@@ -34,6 +36,10 @@ pub mod path {
     /// A list of [`Service`](super::Service)s, `?find=EXPRESSION` for some of them; to put, one [`Offer`](super::Offer).
     /// `/v1/services/NAME` and `/v1/services/NAME:PORT` are to delete.
     pub const SERVICES: &str = "/v1/services";
+    /// The whole [`Directory`](super::directory::Directory).
+    pub const DIRECTORY: &str = "/v1/directory";
+    /// What followed an event of it, `?after=ID`: [`Word`](super::directory::Word)s, as server-sent events.
+    pub const CHANGES: &str = "/v1/directory/changes";
     /// Leaves the cluster in an orderly way, and ends the daemon.
     pub const LEAVE: &str = "/v1/leave";
     /// `/v1/force-leave/NAME` forgets a member that is gone, at all members.
@@ -213,9 +219,18 @@ pub enum What {
         name: String,
         /// Which one.
         key: String,
-        /// Its value, when it is text; absent when it was removed.
+        /// Its value; absent when it was removed. What is no text has its odd bytes replaced.
         #[serde(skip_serializing_if = "Option::is_none", default)]
         value: Option<String>,
+        /// Whose: the key.
+        #[serde(skip_serializing_if = "String::is_empty", default)]
+        id: String,
+        /// The value is no text.
+        #[serde(skip_serializing_if = "std::ops::Not::not", default)]
+        opaque: bool,
+        /// What it tells of, when the attribute is a service that is there.
+        #[serde(skip_serializing_if = "Option::is_none", default)]
+        service: Option<Offer>,
     },
     /// Two members have the name of this node.
     Name {

@@ -15,12 +15,14 @@
 pub mod blocking;
 pub mod casts;
 mod connection;
+pub mod directory;
 mod events;
 pub mod jobs;
 pub mod local;
 mod operate;
 mod rumours;
 
+pub use directory::Directory;
 pub use events::Events;
 pub use jobs::Task;
 pub use phalanx_api as api;
