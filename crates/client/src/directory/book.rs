@@ -4,7 +4,8 @@
 //! wants ([`Query::names`]) looks at those alone; any other looks at all.
 
 use super::Query;
-use phalanx_api::directory::Entry;
+use super::ledger::Ledger;
+use phalanx_api::directory::{Directory, Entry};
 use phalanx_api::{Member, Offer};
 use phalanx_query::{LOAD, Names, Service, Value};
 use std::cmp::Ordering;
@@ -105,6 +106,15 @@ impl Book {
     pub(super) fn fresh(&self, query: &Query, changed: &BTreeSet<String>) -> Vec<Found> {
         let entries = self.members.iter().filter(|e| changed.contains(&e.member.id));
         entries.flat_map(Found::all).filter(|found| query.matches(&found.fields())).collect()
+    }
+}
+
+/// A copy that was read elsewhere, or made up for a test.
+impl From<Directory> for Book {
+    fn from(whole: Directory) -> Self {
+        let mut ledger = Ledger::default();
+        ledger.replace(whole);
+        ledger.book(&Self::default()).map(|next| next.0).unwrap_or_default()
     }
 }
 
