@@ -222,9 +222,9 @@ pub enum What {
         /// Its value; absent when it was removed. What is no text has its odd bytes replaced.
         #[serde(skip_serializing_if = "Option::is_none", default)]
         value: Option<String>,
-        /// Whose: the key.
+        /// Whose: the key. Not `id`, which is the event's.
         #[serde(skip_serializing_if = "String::is_empty", default)]
-        id: String,
+        identity: String,
         /// The value is no text.
         #[serde(skip_serializing_if = "std::ops::Not::not", default)]
         opaque: bool,
@@ -343,6 +343,21 @@ mod tests {
         assert_eq!(
             text,
             r#"{"id":3,"at_ms":5,"event":"left","member":{"name":"n1","id":"ab","addr":"10.0.0.1:7946","state":"failed","incarnation":7,"minor":2,"me":false}}"#
+        );
+        assert_eq!(serde_json::from_str::<Event>(&text).unwrap(), event);
+        let what = What::Attribute {
+            name: "n1".into(),
+            key: "svc/cache:1".into(),
+            value: Some("\u{1}".into()),
+            identity: "ab".into(),
+            opaque: true,
+            service: Some(Offer { name: "cache".into(), port: Some(1), ..Offer::default() }),
+        };
+        let event = Event { id: 4, at_ms: 5, what };
+        let text = serde_json::to_string(&event).unwrap();
+        assert_eq!(
+            text,
+            r#"{"id":4,"at_ms":5,"event":"attribute","name":"n1","key":"svc/cache:1","value":"\u0001","identity":"ab","opaque":true,"service":{"name":"cache","port":1}}"#
         );
         assert_eq!(serde_json::from_str::<Event>(&text).unwrap(), event);
         assert_eq!(

@@ -11,6 +11,8 @@
 //! }
 //! # Ok(()) }
 //! ```
+//!
+//! A program that looks for services all the time keeps the [`directory`] in its own memory: [`Client::directory`].
 
 pub mod blocking;
 pub mod casts;

@@ -58,7 +58,7 @@ impl Ledger {
                     self.changed.insert(member.id);
                 }
             }
-            What::Attribute { id, name, key, value, opaque, service } => {
+            What::Attribute { identity: id, name, key, value, opaque, service } => {
                 if let Some(entry) = self.entries.get_mut(&id) {
                     let entry = Arc::make_mut(entry);
                     entry.member.name = name;

@@ -32,7 +32,7 @@ fn left(n: u8) -> What {
 fn says(n: u8, key: &str, value: Option<&str>) -> What {
     What::Attribute {
         name: format!("n{n}"),
-        id: format!("id{n}"),
+        identity: format!("id{n}"),
         key: key.into(),
         value: value.map(str::to_owned),
         opaque: false,
@@ -44,8 +44,8 @@ fn offers(n: u8, offer: Offer) -> What {
     let port = offer.port.map(|p| format!(":{p}")).unwrap_or_default();
     let key = format!("svc/{}{port}", offer.name);
     match says(n, &key, Some("\u{1}")) {
-        What::Attribute { name, id, key, value, opaque, .. } => {
-            What::Attribute { name, id, key, value, opaque, service: Some(offer) }
+        What::Attribute { name, identity, key, value, opaque, .. } => {
+            What::Attribute { name, identity, key, value, opaque, service: Some(offer) }
         }
         other => other,
     }

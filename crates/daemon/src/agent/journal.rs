@@ -113,7 +113,7 @@ mod tests {
             name: "n".into(),
             key: n.to_string(),
             value: None,
-            id: String::new(),
+            identity: String::new(),
             opaque: false,
             service: None,
         }

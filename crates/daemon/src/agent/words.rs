@@ -56,7 +56,7 @@ pub(super) fn attribute(engine: &impl Engine, member: Slot, key: &str, value: Op
         name: card.name.as_str().to_owned(),
         key: key.to_owned(),
         value: value.map(|v| String::from_utf8_lossy(v).into_owned()),
-        id: hex(&card.identity.0),
+        identity: hex(&card.identity.0),
         opaque: value.is_some_and(|v| std::str::from_utf8(v).is_err()),
         service: value.and_then(|v| directory::Offer::parse(key, v)).map(|o| offer(&o)),
     })
