@@ -2,6 +2,7 @@
 
 use crate::Error;
 use crate::casts::{Piece, To};
+use crate::directory::{self, Directory};
 use crate::jobs::{self, Join};
 use phalanx_api::casts::{Reached, Seat};
 use phalanx_api::jobs::{Job, JobView, View};
@@ -50,6 +51,14 @@ impl Client {
     pub fn events(&self, after: Option<u64>) -> impl Iterator<Item = Result<Event, Error>> + '_ {
         let mut events = self.client.events(after);
         std::iter::repeat_with(move || self.runtime.block_on(events.next()))
+    }
+
+    /// The directory, in memory from now on; it is followed by a thread of its own, and outlives this client.
+    ///
+    /// # Errors
+    /// When no daemon answers, or one that is too old for this.
+    pub fn directory(&self) -> Result<Directory, Error> {
+        directory::open_on_thread(self.client.clone())
     }
 
     /// What is cast to this node from now on: each call of `next` waits for a piece, until the daemon ends.

@@ -2,8 +2,9 @@
 
 use crate::driver::News;
 use crate::store::hex;
-use phalanx_api::{Member, State, What};
+use phalanx_api::{Member, Offer, State, What};
 use phalanx_core::Addr;
+use phalanx_protocol::directory;
 use phalanx_protocol::member::{Engine, Slot, Version, Why};
 use phalanx_protocol::node::Membership;
 
@@ -42,12 +43,32 @@ pub(super) fn what(engine: &Membership, news: &News) -> Option<What> {
             };
             What::Left { member: described(engine, *member, *version, state)? }
         }
-        News::Attribute { member, key, value } => What::Attribute {
-            name: engine.card(*member)?.name.as_str().to_owned(),
-            key: key.clone(),
-            value: value.as_ref().map(|v| String::from_utf8_lossy(v).into_owned()),
-        },
+        News::Attribute { member, key, value } => attribute(engine, *member, key, value.as_deref())?,
         News::Name { holder, loser } => What::Name { holder: id(*holder)?, loser: loser.and_then(id) },
         _ => return None,
     })
+}
+
+/// A member's attribute changed.
+pub(super) fn attribute(engine: &impl Engine, member: Slot, key: &str, value: Option<&[u8]>) -> Option<What> {
+    let card = engine.card(member)?;
+    Some(What::Attribute {
+        name: card.name.as_str().to_owned(),
+        key: key.to_owned(),
+        value: value.map(|v| String::from_utf8_lossy(v).into_owned()),
+        identity: hex(&card.identity.0),
+        opaque: value.is_some_and(|v| std::str::from_utf8(v).is_err()),
+        service: value.and_then(|v| directory::Offer::parse(key, v)).map(|o| offer(&o)),
+    })
+}
+
+/// What a member offers.
+pub(super) fn offer(offer: &directory::Offer<'_>) -> Offer {
+    Offer {
+        name: offer.name.to_owned(),
+        port: offer.port,
+        partitions: offer.partitions().collect(),
+        tags: offer.tags().map(str::to_owned).collect(),
+        parameters: offer.parameters().map(|(key, value)| (key.to_owned(), value.to_owned())).collect(),
+    }
 }
