@@ -78,7 +78,7 @@ impl Segment {
 
     /// Tells the last change set in a level, and those before it that fit.
     pub(super) fn cast_last(&mut self, level: u8, out: &mut impl Out) {
-        let (group, room) = (self.group_of(level), self.room());
+        let room = self.room();
         let Some(own) = self.levels.get_mut(usize::from(level)) else { return };
         // As many of those before it as fit.
         let (mut first, mut bytes) = (own.last.len(), 0);
@@ -88,7 +88,7 @@ impl Segment {
         }
         self.scratch.clear();
         segment::update(level, own.told, own.last.range(first..).map(|s| &s[..]), &mut self.scratch);
-        out.push(Output::Cast { group, bytes: &self.scratch });
+        self.cast(level, out);
     }
 
     /// We have come to a level: those there hear for whom we answer.
