@@ -498,7 +498,8 @@ mod tests {
 
     #[test]
     fn tg_8_a_hint_is_an_address() {
-        for addr in [Addr::Local(7), Addr::Ip("10.1.2.3:258".parse().unwrap()), Addr::Ip("[fe80::1]:9".parse().unwrap())]
+        for addr in
+            [Addr::Local(7), Addr::Ip("10.1.2.3:258".parse().unwrap()), Addr::Ip("[fe80::1]:9".parse().unwrap())]
         {
             let mut out = Vec::new();
             lead(1, addr, &mut out);

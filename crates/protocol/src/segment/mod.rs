@@ -427,8 +427,8 @@ impl Segment {
         }
         // TG-3: whoever leads pulls from who comes from below. What a leader knows is pulled when it is followed. Without multicast all pull: what
         // it told when it came was for those whom it heard by then.
-        let is_pulled =
-            is_new && level > 0 && (own.leads() || is_unicast) || pulse.leads && (is_new || !before.leads) && !own.leads();
+        let is_pulled = is_new && level > 0 && (own.leads() || is_unicast)
+            || pulse.leads && (is_new || !before.leads) && !own.leads();
         if is_pulled {
             self.poll(now, level, slot, out);
         }

@@ -230,10 +230,15 @@ impl Segment {
     ) {
         let slot = self.book.find(&from.identity);
         let peer = slot.and_then(|slot| self.level_mut(level)?.peers.get_mut(&slot));
-        let Some((by, peer)) = slot.zip(peer).filter(|(_, peer)| number >= peer.upto) else {
+        let Some((by, peer)) = slot.zip(peer) else {
             self.counters.strays += 1;
             return;
         };
+        if number < peer.upto {
+            // What it told since has overtaken it: an older image would take that back. A new one is asked for.
+            self.counters.strays += 1;
+            return self.poll(now, level, by, out);
+        }
         (peer.upto, peer.lags_since) = (number, Instant::NEVER);
         let me = self.book.identity(self.book.me()).map_or(0, |i| short(&i));
         let is_led = self.is_led_by(level, by);

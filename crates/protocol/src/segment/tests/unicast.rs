@@ -201,24 +201,12 @@ fn tg_8_crashes_restarts_leaves_and_pauses() {
             net.start(0);
             net.settle(s(40));
             net.pause(1);
-            net.run(config.fail_after(1) + s(2));
+            // An update may be lost, and so may be its second copy: the next heartbeat shows it.
+            net.run(config.fail_after(1) + config.fail_after(0) * 2);
             assert!((6..12).all(|i| !net.views()[&i].contains_key(&1)), "seed {seed}");
             net.resume(1);
             net.settle(s(60));
         }
-    }
-}
-
-/// Two segments, each cut in two inside, while all reach the other segment: both halves of both are in all views.
-#[test]
-fn tg_8_segments_that_are_broken_inside() {
-    for seed in 0..100 {
-        let make = unicast(LAN, even(8, 4));
-        let mut net = Net::new(8, Weather::FAIR, seed, &make);
-        net.distance = Box::new(|a, b| u8::from(a / 4 != b / 4 || a / 2 == b / 2));
-        net.settle(s(30));
-        net.crash(seed as usize % 8);
-        net.settle(s(30));
     }
 }
 
