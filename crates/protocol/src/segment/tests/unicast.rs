@@ -215,14 +215,14 @@ fn tg_8_crashes_restarts_leaves_and_pauses() {
 fn tg_8_bytes_are_linear() {
     let mut bytes = BTreeMap::new();
     for (profile, config) in [("paper", PAPER), ("lan", LAN)] {
-        for n in [96, 384] {
+        for n in [72, 288] {
             let make = unicast(config, even(n, 6).with_width(4));
             let mut net = Net::new(n, Weather::FAIR, 1, &make);
             net.settle(s(60));
             net.run(s(20));
             let total = |net: &World<'_>| net.hosts.iter().map(|h| h.received).sum::<u64>();
             let (before, asked, knocked) = (total(&net), polls(&net), knocks(&net));
-            let periods = 20;
+            let periods = 12;
             net.run(config.period * periods);
             assert_eq!(polls(&net), asked, "{profile}: nobody asks while nothing happens");
             let each = (knocks(&net) - knocked) as f64 / (periods as usize * n) as f64;
@@ -230,7 +230,7 @@ fn tg_8_bytes_are_linear() {
             bytes.insert((profile, n), total(&net) - before);
         }
     }
-    let ratio = |profile| bytes[&(profile, 384)] as f64 / bytes[&(profile, 96)] as f64;
+    let ratio = |profile| bytes[&(profile, 288)] as f64 / bytes[&(profile, 72)] as f64;
     assert!(ratio("paper") < 4.4 && ratio("lan") < 4.4, "{bytes:?}");
 }
 
