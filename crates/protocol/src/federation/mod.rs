@@ -199,7 +199,8 @@ struct Told {
 
 #[derive(Clone, PartialEq, Eq, Debug)]
 struct Record {
-    /// Empty for one that nobody configured.
+    /// It stays, however long it is silent.
+    is_configured: bool,
     entries: Vec<Addr>,
     told: Option<Told>,
     status: Status,
@@ -213,9 +214,10 @@ struct Record {
 }
 
 impl Record {
-    fn new(entries: Vec<Addr>) -> Self {
-        let (told, status, never) = (None, Status::Unheard, Instant::ZERO);
-        Self { entries, told, status, heard_at: never, well_at: never, sent: 0, taken: 0 }
+    /// One that nobody configured.
+    fn new() -> Self {
+        let (entries, told, status, never) = (Vec::new(), None, Status::Unheard, Instant::ZERO);
+        Self { is_configured: false, entries, told, status, heard_at: never, well_at: never, sent: 0, taken: 0 }
     }
 
     fn is_heard(&self) -> bool {
@@ -227,7 +229,7 @@ impl Record {
         match self.status {
             Status::Unheard => Instant::NEVER,
             Status::Well | Status::Deaf => self.heard_at + patience,
-            Status::Silent if self.entries.is_empty() => self.heard_at + patience * FORGET,
+            Status::Silent if !self.is_configured => self.heard_at + patience * FORGET,
             Status::Silent => Instant::NEVER,
         }
     }
@@ -260,17 +262,37 @@ impl Federation {
         config.period = config.period.max(PERIOD_LEAST);
         config.patience = config.patience.max(config.period * 2);
         config.bound = config.bound.min(CENTRES_MAX);
-        let is_place = |addr: &Addr| !matches!(addr, Addr::Group(_));
-        let mut centres = BTreeMap::new();
-        for (name, entries) in &config.centres {
-            if centres.len() < CENTRES_MAX && *name != config.name {
-                let entries = entries.iter().copied().filter(is_place).collect();
-                centres.entry(name.clone()).or_insert_with(|| Record::new(entries));
-            }
-        }
         let (beat_at, turn) = (now + Duration(rng.below(config.period.0)), rng.u32() as usize);
-        let (home, counters) = (Home::default(), Counters::default());
-        Self { config, home, centres, beat_at, turn, counters, scratch: Vec::new() }
+        let (home, counters, centres) = (Home::default(), Counters::default(), std::mem::take(&mut config.centres));
+        let all = BTreeMap::new();
+        let mut federation = Self { config, home, centres: all, beat_at, turn, counters, scratch: Vec::new() };
+        federation.configure(centres);
+        federation
+    }
+
+    /// From now on these data centres are configured. What was heard of those that stay is kept; others are forgotten once they are silent for long,
+    /// or make room.
+    pub fn configure(&mut self, centres: Vec<(Name, Vec<Addr>)>) {
+        let others = centres.into_iter().filter(|(name, _)| *name != self.config.name).take(CENTRES_MAX);
+        let mut configured: BTreeMap<Name, Vec<Addr>> = BTreeMap::new();
+        for (name, mut entries) in others {
+            entries.retain(|addr| !matches!(addr, Addr::Group(_)));
+            configured.entry(name).or_default().extend(entries);
+        }
+        for (name, record) in &mut self.centres {
+            let entries = configured.remove(name);
+            record.is_configured = entries.is_some();
+            record.entries = entries.unwrap_or_default();
+        }
+        self.centres.retain(|_, r| r.is_configured || r.told.is_some());
+        for (name, entries) in configured {
+            if self.centres.len() >= CENTRES_MAX
+                && let Some(other) = self.centres.iter().find(|(_, r)| !r.is_configured).map(|(n, _)| n.clone())
+            {
+                self.centres.remove(&other);
+            }
+            self.centres.insert(name, Record { is_configured: true, entries, ..Record::new() });
+        }
     }
 
     /// What was dropped.
@@ -355,7 +377,7 @@ impl Machine for Federation {
         print.add(&self.turn).add(&self.home);
         print.instant(self.beat_at);
         for (name, record) in &self.centres {
-            print.add(name).add(&(record.status, record.sent, record.taken)).add(&record.entries);
+            print.add(name).add(&(record.status, record.sent, record.taken, record.is_configured)).add(&record.entries);
             print.instant(record.heard_at);
             print.instant(record.well_at);
             if let Some(told) = &record.told {
@@ -404,7 +426,7 @@ impl Federation {
     /// A summary that is new.
     fn take(&mut self, now: Instant, name: &Name, summary: &Summary<'_>, out: &mut impl Out) {
         let patience = self.config.patience;
-        let record = self.centres.entry(name.clone()).or_insert_with(|| Record::new(Vec::new()));
+        let record = self.centres.entry(name.clone()).or_insert_with(Record::new);
         record.taken += 1;
         if summary.hears || !record.is_heard() {
             record.well_at = now;

@@ -455,3 +455,24 @@ fn tg_9_a_summary_is_one_datagram() {
     assert!(summary.services.iter().any(|s| s.0 == "service-499"));
     assert_eq!((summary.to, summary.number, summary.members, summary.hears), ("north", 1, 500, false));
 }
+
+/// What is configured changes while it runs: what was heard stays, and whoever is configured has room.
+#[test]
+fn tg_9_other_data_centres_are_configured() {
+    let (mut federation, now) = (one(CENTRES_MAX), Instant(1_000_000_000));
+    for n in 0..CENTRES_MAX - 1 {
+        assert_eq!(hear(&mut federation, now, &packet(&format!("c{n}"), "east", 1)), 1);
+    }
+    assert_eq!(hear(&mut federation, now, &packet("north", "east", 9)), 1);
+    federation.configure(vec![(name(2), entries(2)), (name(0), entries(0)), (Name::new("c7").unwrap(), Vec::new())]);
+    assert_eq!(federation.centres().count(), CENTRES_MAX);
+    assert_eq!(federation.centre("west").unwrap().status, Status::Unheard);
+    assert_eq!((federation.centre("east"), federation.centre("c7").unwrap().members), (None, 1));
+    let mut later = now;
+    while later < now + s(20) * (FORGET + 1) {
+        later = federation.deadline();
+        federation.expire(later, &mut phalanx_core::Each(|_: Output<'_>| ()));
+    }
+    let left: Vec<_> = federation.centres().map(|c| (c.name.as_str(), c.status)).collect();
+    assert_eq!(left, [("c7", Status::Silent), ("west", Status::Unheard)]);
+}
