@@ -66,6 +66,8 @@ pub(crate) const ALL: &[&dyn Experiment] = &[
     &cast::crash::CastCrash,
     &cast::rate::CastRate,
     &segment::compare::SegmentCompare,
+    &segment::sockets::SegmentSockets,
+    &segment::heartbeats::SegmentHeartbeats,
     &peers::Peers,
     &soak::Soak,
 ];
