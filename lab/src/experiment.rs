@@ -67,6 +67,8 @@ pub(crate) const ALL: &[&dyn Experiment] = &[
     &cast::rate::CastRate,
     &segment::compare::SegmentCompare,
     &directory::DirectoryLookup,
+    &segment::sockets::SegmentSockets,
+    &segment::heartbeats::SegmentHeartbeats,
     &peers::Peers,
     &soak::Soak,
 ];

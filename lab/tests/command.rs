@@ -46,6 +46,8 @@ fn ls_names_each_experiment_on_a_line() {
         "cast-rate",
         "segment-compare",
         "directory-lookup",
+        "segment-sockets",
+        "segment-heartbeats",
         "peers",
         "soak",
     ];
@@ -86,6 +88,27 @@ fn a_run_gives_its_json_its_plot_and_its_noise() {
     assert!(stderr.contains("noise before: core"), "{stderr}");
     assert!(!stderr.contains("round 1"), "progress is for terminals: {stderr}");
     assert!(fs::read_to_string(&plot).unwrap().contains("udp-sealed"));
+    fs::remove_file(plot).unwrap();
+}
+
+/// BL-2: the rows that 003's figures are drawn from, and all that must hold of them.
+#[test]
+fn segment_compare_gives_the_rows_of_its_figures() {
+    let plot = std::env::temp_dir().join(format!("phalanx-lab-segments-{}.svg", std::process::id()));
+    let run = output(&["run", "segment-compare", "--quick", "-o", "json", "--plot", plot.to_str().unwrap()]);
+    let report: Value = serde_json::from_slice(&run.stdout).unwrap();
+    assert_eq!(run.status.code(), Some(0), "{:#}", report["checks"]);
+    let rows = report["rows"].as_array().unwrap();
+    for (engine, profile) in [("all-to-all", "paper"), ("gossip", "paper"), ("segment", "lan"), ("zone", "lan")] {
+        let of: Vec<_> = rows.iter().filter(|r| r["engine"] == engine && r["profile"] == profile).collect();
+        assert_eq!(of.iter().map(|r| r["nodes"].as_u64().unwrap()).collect::<Vec<_>>(), [20, 40, 100]);
+    }
+    for row in rows {
+        let columns = ["bytes_per_s_total", "first_ms", "last_ms", "bdp", "bcp"];
+        assert!(columns.iter().all(|&c| row[c].as_f64().is_some_and(|v| v > 0.0)), "{row}");
+    }
+    let svg = fs::read_to_string(&plot).unwrap();
+    assert!(svg.contains("segment, 003 §4, analytic") && svg.contains("bcp"));
     fs::remove_file(plot).unwrap();
 }
 

@@ -155,8 +155,6 @@ pub(crate) trait Booted {
     fn boot_s(&self) -> Option<f64>;
     /// Nothing happens: IP bytes that a node sends in a second, and members that left all the same.
     fn idle(&mut self) -> (f64, usize);
-    /// Nothing happens: IP bytes that all nodes hear in a second.
-    fn heard(&mut self) -> f64;
     /// Something befalls `simultaneous` members at once, not the first, which is the high-priority monitor.
     fn suffer(&mut self, what: Befalls, simultaneous: u32) -> Known;
     /// True when the members that live see exactly each other.
@@ -221,13 +219,6 @@ impl<E: Engine + Send> Booted for Cluster<E> {
         (self.rate(before, self.idle), left)
     }
 
-    fn heard(&mut self) -> f64 {
-        let all = |sim: &Sim<Member<E>>| (0..self.nodes).map(|n| sim.bytes(n).1).sum::<u64>();
-        let before = all(&self.sim);
-        self.sim.run_for(self.idle);
-        (all(&self.sim) - before) as f64 / self.idle.as_secs_f64()
-    }
-
     fn suffer(&mut self, what: Befalls, simultaneous: u32) -> Known {
         let monitor = 0;
         self.sim.command(monitor, Command::Set(MONITOR.into(), Some(b"1".to_vec())));
@@ -235,23 +226,7 @@ impl<E: Engine + Send> Booted for Cluster<E> {
         // Spread over the zone: neighbours by number are no neighbours on the ring.
         let step = (self.nodes - 1) / simultaneous;
         let victims: Vec<u32> = (0..simultaneous).map(|i| 1 + i * step).collect();
-        let kind = if what == Befalls::Silent { NodeFault::CrashHost } else { NodeFault::CrashProcess };
-        if what == Befalls::Join {
-            for &v in &victims {
-                self.sim.fault(Fault::Node(v, kind));
-            }
-            self.sim.run_for(self.patience);
-        }
-        self.sim.keep_notes();
-        self.telling.set(true);
-        let (at, before) = (self.sim.now(), self.sent());
-        for &v in &victims {
-            self.sim.fault(Fault::Node(v, if what == Befalls::Join { NodeFault::Restart } else { kind }));
-        }
-        self.sim.run_for(self.patience);
-        self.telling.set(false);
-        let bytes_per_node_s = self.rate(before, self.patience);
-        Known { bytes_per_node_s, ..self.known(at, what, &victims, monitor) }
+        self.befall(what, &victims, monitor)
     }
 
     fn agrees(&self) -> bool {
@@ -264,6 +239,40 @@ impl<E: Engine + Send> Booted for Cluster<E> {
 }
 
 impl<E: Engine + Send> Cluster<E> {
+    /// The run, to be looked at.
+    pub(crate) fn sim(&self) -> &Sim<Member<E>> {
+        &self.sim
+    }
+
+    /// Nothing happens for so long: IP bytes that all nodes hear in a second.
+    pub(crate) fn heard(&mut self, during: Duration) -> f64 {
+        let all = |sim: &Sim<Member<E>>| (0..self.nodes).map(|n| sim.bytes(n).1).sum::<u64>();
+        let before = all(&self.sim);
+        self.sim.run_for(during);
+        (all(&self.sim) - before) as f64 / during.as_secs_f64()
+    }
+
+    /// Something befalls these, in the order of their numbers, at once.
+    pub(crate) fn befall(&mut self, what: Befalls, victims: &[u32], monitor: u32) -> Known {
+        let kind = if what == Befalls::Silent { NodeFault::CrashHost } else { NodeFault::CrashProcess };
+        if what == Befalls::Join {
+            for &v in victims {
+                self.sim.fault(Fault::Node(v, kind));
+            }
+            self.sim.run_for(self.patience);
+        }
+        self.sim.keep_notes();
+        self.telling.set(true);
+        let (at, before) = (self.sim.now(), self.sent());
+        for &v in victims {
+            self.sim.fault(Fault::Node(v, if what == Befalls::Join { NodeFault::Restart } else { kind }));
+        }
+        self.sim.run_for(self.patience);
+        self.telling.set(false);
+        let bytes_per_node_s = self.rate(before, self.patience);
+        Known { bytes_per_node_s, ..self.known(at, what, victims, monitor) }
+    }
+
     /// IP bytes that all nodes sent so far.
     fn sent(&self) -> u64 {
         (0..self.nodes).map(|n| self.sim.bytes(n).0).sum()
@@ -277,9 +286,11 @@ impl<E: Engine + Send> Cluster<E> {
     fn known(&self, at: Instant, what: Befalls, victims: &[u32], monitor: u32) -> Known {
         let mut known = Known::default();
         let mut counts = vec![0usize; self.nodes as usize];
-        let survivors = self.nodes as usize - victims.len();
+        // Others may have died before.
+        let live = self.sim.cluster();
+        let survivors = live.processes().filter(|(n, _)| victims.binary_search(n).is_err()).count();
         let mut told = 0;
-        for &(when, observer, note) in self.sim.notes() {
+        for &(when, observer, note) in self.sim.notes().iter().filter(|n| n.0 >= at) {
             let (about, joined) = match note {
                 Note::Joined { node, .. } => (node, true),
                 Note::Left { node, .. } => (node, false),

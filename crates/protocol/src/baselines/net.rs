@@ -50,8 +50,9 @@ pub(crate) enum Way {
 pub(crate) struct Host<E> {
     pub(crate) engine: Option<E>,
     pub(crate) incarnation: u64,
-    /// Payload bytes that arrived.
+    /// Payload bytes that arrived, in so many packets.
     pub(crate) received: u64,
+    pub(crate) packets: u64,
     witness: Witness,
     hears: BTreeSet<u16>,
     deadline: Instant,
@@ -216,6 +217,7 @@ impl<'m, E: Engine> Net<'m, E> {
                 engine: None,
                 incarnation: 0,
                 received: 0,
+                packets: 0,
                 witness: Witness::default(),
                 hears: BTreeSet::new(),
                 deadline: Instant::NEVER,
@@ -339,6 +341,7 @@ impl<'m, E: Engine> Net<'m, E> {
         };
         engine.handle(self.now, input, &mut out);
         self.hosts[to].received += bytes.len() as u64;
+        self.hosts[to].packets += 1;
         self.perform(to, out);
     }
 

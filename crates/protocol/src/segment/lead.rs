@@ -18,6 +18,25 @@ impl Segment {
             for slot in silent {
                 self.on_silent(now, level, slot, out);
             }
+            self.ask_late(now, level, out);
+        }
+    }
+
+    /// Asks those whose heartbeats were missed whether they live.
+    fn ask_late(&mut self, now: Instant, level: u8, out: &mut impl Out) {
+        let config = self.config;
+        let Some(own) = self.levels.get_mut(usize::from(level)) else { return };
+        let mut late = Vec::new();
+        for (&slot, peer) in &mut own.peers {
+            if config.ask_at(level, peer.heard_at, peer.asked) <= now {
+                peer.asked += 1;
+                late.push(slot);
+            }
+        }
+        for slot in late {
+            let Some(to) = self.book.card(slot).map(|c| c.addr) else { continue };
+            self.counters.asks += 1;
+            self.ask_who(level, to, out);
         }
     }
 

@@ -1,7 +1,8 @@
 //! One level of a node: who is heard in its multicast group, who leads it, and what we told there (TG-1, TG-2, TG-6).
 
+use super::SegmentConfig;
 use crate::member::Slot;
-use phalanx_core::{Duration, Fingerprint, Instant};
+use phalanx_core::{Fingerprint, Instant};
 use phalanx_wire::segment::{Pulse, SETS};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -18,6 +19,8 @@ pub(super) enum Role {
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub(super) struct Peer {
     pub(super) heard_at: Instant,
+    /// How often it was asked since whether it lives.
+    pub(super) asked: u8,
     pub(super) pulse: Pulse,
     /// We have what it told up to this one.
     pub(super) upto: u64,
@@ -35,6 +38,7 @@ impl Peer {
     pub(super) fn new(now: Instant, pulse: Pulse) -> Self {
         Self {
             heard_at: now,
+            asked: 0,
             pulse,
             // The last ones may have been overtaken by the heartbeat.
             upto: pulse.number.saturating_sub(SETS as u64),
@@ -118,10 +122,12 @@ impl Level {
         if let Role::Follows(leader) = self.role { Some(leader) } else { None }
     }
 
-    /// When somebody has been silent for too long.
-    pub(super) fn due_at(&self, fail: Duration) -> Instant {
+    /// When somebody has been silent for too long, or is to be asked.
+    pub(super) fn due_at(&self, config: &SegmentConfig) -> Instant {
         let looks = if let Role::Looks(until) = self.role { until } else { Instant::NEVER };
-        self.peers.values().map(|p| p.heard_at + fail).fold(looks, Instant::min)
+        let fail = config.fail_after(self.number);
+        let due = |p: &Peer| (p.heard_at + fail).min(config.ask_at(self.number, p.heard_at, p.asked));
+        self.peers.values().map(due).fold(looks, Instant::min)
     }
 
     pub(super) fn fingerprint(&self, print: &mut Fingerprint) {
@@ -135,7 +141,7 @@ impl Level {
             Role::Leads => _ = print.add(&2),
         }
         for (slot, peer) in &self.peers {
-            print.add(slot).add(&(peer.pulse, peer.upto, peer.from, peer.tries));
+            print.add(slot).add(&(peer.pulse, peer.upto, peer.from, peer.tries, peer.asked));
             [peer.heard_at, peer.lags_since, peer.differs_since, peer.polled_at]
                 .iter()
                 .for_each(|&at| print.instant(at));

@@ -353,6 +353,39 @@ fn one_way_loss() {
     }
 }
 
+/// Who is asked and answers is not dead, whatever heartbeats were lost; who does not answer is, as soon as without questions.
+#[test]
+fn lost_heartbeats_are_asked_for() {
+    for seed in 0..100 {
+        for asks in [LAN.asks, 0] {
+            let make = segments(SegmentConfig { asks, ..LAN });
+            let mut net = with(12, Weather::FAIR, seed, &make, 4);
+            net.settle(s(30));
+            net.run(s(5));
+            let subject = (0..4).find(|i| !leaders(&net, 0).contains(i)).unwrap();
+            let from = net.told.len();
+            net.loses = Box::new(move |p| p.way == Way::Cast && p.from == subject);
+            net.run(s(10));
+            assert_eq!(left(&net, from).is_empty(), asks > 0, "seed {seed}, {asks} asks");
+            net.loses = Box::new(|_| false);
+            net.settle(s(30));
+            net.run(s(5));
+            let asked = |net: &World<'_>| -> u64 {
+                net.running().map(|i| net.hosts[i].engine.as_ref().unwrap().counters().asks).sum()
+            };
+            let before = asked(&net);
+            net.run(s(5));
+            assert_eq!(asked(&net), before, "nobody asks who is heard");
+            let (from, crashed_at) = (net.told.len(), net.now);
+            net.crash(subject);
+            net.settle(s(10));
+            let took = left(&net, from).iter().map(|t| t.at.since(crashed_at)).max().unwrap();
+            assert!(took <= LAN.fail_after(0) + Duration::from_millis(10), "seed {seed}: {took:?}");
+            assert_eq!(asked(&net) - before, 3 * u64::from(asks), "seed {seed}: each of its three neighbours asks");
+        }
+    }
+}
+
 /// The life of a cluster, as the baselines live it.
 #[test]
 fn crashes_restarts_and_leaves() {
@@ -387,6 +420,9 @@ fn crashes_restarts_and_leaves() {
     }
 }
 
+/// What a datagram to a group has around it: seal, link and IP headers.
+const AROUND: u64 = 82;
+
 /// BL-2: bytes grow with the nodes, not with their square; the fast profile detects in less than a second for no more.
 #[test]
 fn bl_2_bytes_are_linear_and_the_fast_profile_costs_no_more() {
@@ -397,7 +433,7 @@ fn bl_2_bytes_are_linear_and_the_fast_profile_costs_no_more() {
             let mut net = with(n, Weather::FAIR, 1, &make, 20);
             net.settle(s(60));
             net.run(s(10));
-            let total = |net: &World<'_>| net.hosts.iter().map(|h| h.received).sum::<u64>();
+            let total = |net: &World<'_>| net.hosts.iter().map(|h| h.received + h.packets * AROUND).sum::<u64>();
             let (before, asked) = (total(&net), polls(&net));
             net.run(s(20));
             assert_eq!(polls(&net), asked, "{profile}: nobody asks while nothing happens");
