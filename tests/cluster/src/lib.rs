@@ -4,15 +4,16 @@
 
 pub mod etcd;
 pub mod host;
-pub mod net;
+
+pub use phalanx_netlab as net;
 
 use host::Disk;
-use net::Network;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use phalanx_client::api::{Member, State, Status, What};
 use phalanx_client::blocking::Client;
 use phalanx_client::local::{Daemon, Start};
+use phalanx_netlab::Network;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
