@@ -1,16 +1,19 @@
 //! TG, CL-3: groups of the UDP platform across a real router, in both families. Each node has a host of its own. Needs root, `ip`,
 //! `nft` and `smcrouted`.
 
-use phalanx_core::Addr;
-use phalanx_daemon::Udp;
+use phalanx_core::{Addr, Group};
 use phalanx_daemon::conformance::{Bed, groups_reach_their_members};
 use phalanx_daemon::platform::udp::Options;
+use phalanx_daemon::{Platform, Udp};
 use phalanx_netlab::{Network, Plan};
 use std::cell::Cell;
 use std::net::IpAddr;
 
 /// Nodes of a story that share a segment, at most.
 const NEAR: usize = 4;
+
+/// A group that no story speaks of.
+const FIRST: Group = Group { number: 1, ttl: 1 };
 
 /// Two networks and a router; the second has one host.
 struct Routed {
@@ -30,7 +33,12 @@ impl Routed {
     fn open_on(&self, host: usize) -> Udp {
         // The interface is left to the system: such a host has one.
         let options = Options::at(((self.addr)(&self.network, host), 0).into());
-        self.network.inside(host, || Udp::open(options).expect("a host can bind its address"))
+        self.network.inside(host, || {
+            let mut node = Udp::open(options).expect("a host can bind its address");
+            // The socket for groups is opened with the first, and must be on this host, too.
+            node.join(FIRST).expect("a host can hear a group");
+            node
+        })
     }
 }
 
