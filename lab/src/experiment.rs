@@ -4,7 +4,7 @@ use crate::error::Error;
 use crate::noise;
 use crate::plot::Picture;
 use crate::report::{Check, Report, Row};
-use crate::{cast, link, peers, segment, sim_speed, soak, timer, view, zone};
+use crate::{cast, directory, link, peers, segment, sim_speed, soak, timer, view, zone};
 use std::io::{IsTerminal, Write};
 
 /// Long enough for the trials of most experiments.
@@ -66,6 +66,7 @@ pub(crate) const ALL: &[&dyn Experiment] = &[
     &cast::crash::CastCrash,
     &cast::rate::CastRate,
     &segment::compare::SegmentCompare,
+    &directory::DirectoryLookup,
     &peers::Peers,
     &soak::Soak,
 ];

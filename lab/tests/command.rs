@@ -45,6 +45,7 @@ fn ls_names_each_experiment_on_a_line() {
         "cast-crash",
         "cast-rate",
         "segment-compare",
+        "directory-lookup",
         "peers",
         "soak",
     ];

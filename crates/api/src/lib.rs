@@ -5,16 +5,20 @@
 //! | module | words |
 //! |---|---|
 //! | here | members, status, events, attributes, services |
+//! | [`directory`] | all of it at once, for programs that keep a copy |
 //! | [`jobs`] | jobs and their views, tasks and their shepherds |
 //! | [`rumours`] | what is told and asked among all members |
+//! | [`segments`] | segments of the network |
 //! | [`zones`] | zones and their census |
 //! | [`operate`] | keys, faults, round trips |
 
 pub mod casts;
+pub mod directory;
 pub mod jobs;
 pub mod operate;
 pub mod reduce;
 pub mod rumours;
+pub mod segments;
 pub mod zones;
 
 use serde::{Deserialize, Serialize};
@@ -34,6 +38,10 @@ pub mod path {
     /// A list of [`Service`](super::Service)s, `?find=EXPRESSION` for some of them; to put, one [`Offer`](super::Offer).
     /// `/v1/services/NAME` and `/v1/services/NAME:PORT` are to delete.
     pub const SERVICES: &str = "/v1/services";
+    /// The whole [`Directory`](super::directory::Directory).
+    pub const DIRECTORY: &str = "/v1/directory";
+    /// What followed an event of it, `?after=ID`: [`Word`](super::directory::Word)s, as server-sent events.
+    pub const CHANGES: &str = "/v1/directory/changes";
     /// Leaves the cluster in an orderly way, and ends the daemon.
     pub const LEAVE: &str = "/v1/leave";
     /// `/v1/force-leave/NAME` forgets a member that is gone, at all members.
@@ -60,6 +68,8 @@ pub mod path {
     pub const CENSUS: &str = "/v1/census";
     /// A list of [`Zone`](super::zones::Zone)s; `/v1/zones/NAME` has the members of one.
     pub const ZONES: &str = "/v1/zones";
+    /// A list of [`Level`](super::segments::Level)s: the groups of the node, from its own segment up.
+    pub const SEGMENTS: &str = "/v1/segments";
     /// A list of [`Job`](super::jobs::Job)s; `/v1/jobs/NAME` has the [`JobView`](super::jobs::JobView) of one, and takes a
     /// [`JobWanted`](super::jobs::JobWanted) for the [`Fold`](super::jobs::Fold) of its tasks here.
     pub const JOBS: &str = "/v1/jobs";
@@ -213,9 +223,18 @@ pub enum What {
         name: String,
         /// Which one.
         key: String,
-        /// Its value, when it is text; absent when it was removed.
+        /// Its value; absent when it was removed. What is no text has its odd bytes replaced.
         #[serde(skip_serializing_if = "Option::is_none", default)]
         value: Option<String>,
+        /// Whose: the key. Not `id`, which is the event's.
+        #[serde(skip_serializing_if = "String::is_empty", default)]
+        identity: String,
+        /// The value is no text.
+        #[serde(skip_serializing_if = "std::ops::Not::not", default)]
+        opaque: bool,
+        /// What it tells of, when the attribute is a service that is there.
+        #[serde(skip_serializing_if = "Option::is_none", default)]
+        service: Option<Offer>,
     },
     /// Two members have the name of this node.
     Name {
@@ -328,6 +347,21 @@ mod tests {
         assert_eq!(
             text,
             r#"{"id":3,"at_ms":5,"event":"left","member":{"name":"n1","id":"ab","addr":"10.0.0.1:7946","state":"failed","incarnation":7,"minor":2,"me":false}}"#
+        );
+        assert_eq!(serde_json::from_str::<Event>(&text).unwrap(), event);
+        let what = What::Attribute {
+            name: "n1".into(),
+            key: "svc/cache:1".into(),
+            value: Some("\u{1}".into()),
+            identity: "ab".into(),
+            opaque: true,
+            service: Some(Offer { name: "cache".into(), port: Some(1), ..Offer::default() }),
+        };
+        let event = Event { id: 4, at_ms: 5, what };
+        let text = serde_json::to_string(&event).unwrap();
+        assert_eq!(
+            text,
+            r#"{"id":4,"at_ms":5,"event":"attribute","name":"n1","key":"svc/cache:1","value":"\u0001","identity":"ab","opaque":true,"service":{"name":"cache","port":1}}"#
         );
         assert_eq!(serde_json::from_str::<Event>(&text).unwrap(), event);
         assert_eq!(

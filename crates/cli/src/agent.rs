@@ -69,6 +69,12 @@ struct Options {
     /// Where the control API listens
     #[arg(long, value_name = "PATH")]
     socket: Option<String>,
+    /// Find others on the local network by multicast: auto, on or off
+    #[arg(long, value_name = "WHEN")]
+    discover: Option<String>,
+    /// How members find and watch each other: zone or segment
+    #[arg(long)]
+    engine: Option<String>,
     /// How it watches and speaks: lan, wan, local or paper
     #[arg(long)]
     profile: Option<String>,
@@ -142,6 +148,8 @@ impl Options {
             ("cluster", &self.cluster),
             ("data-dir", &self.data_dir),
             ("socket", &self.socket),
+            ("discover", &self.discover),
+            ("engine", &self.engine),
             ("profile", &self.profile),
             ("http", &self.http),
             ("zone", &self.zone),

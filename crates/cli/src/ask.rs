@@ -249,8 +249,12 @@ fn print_event(event: &Event) -> bool {
             format!("joined     {} {} {}.{}", member.name, member.addr, member.incarnation, member.minor)
         }
         What::Left { member } => format!("{:10} {} {}", member.state.name(), member.name, member.addr),
-        What::Attribute { name, key, value: Some(value) } => format!("attribute  {name} {key} = {value}"),
-        What::Attribute { name, key, value: None } => format!("attribute  {name} {key} removed"),
+        What::Attribute { name, service: Some(offer), .. } => {
+            let port = offer.port.map(|port| format!(":{port}")).unwrap_or_default();
+            format!("service    {name} offers {}{port}", offer.name)
+        }
+        What::Attribute { name, key, value: Some(value), .. } => format!("attribute  {name} {key} = {value}"),
+        What::Attribute { name, key, value: None, .. } => format!("attribute  {name} {key} removed"),
         What::Name { holder, loser: Some(loser) } => format!("name       taken: {holder} keeps it, {loser} does not"),
         What::Name { holder, loser: None } => format!("name       {holder} alone has it"),
         What::User { from, name, payload } => format!("event      {name} from {from}: {payload}"),

@@ -1,4 +1,4 @@
-//! `zones`, `census`, `tree`: the cluster as a whole.
+//! `zones`, `segments`, `census`, `tree`: the cluster as a whole.
 
 use crate::ask::{Common, Output, print_json, print_table, told};
 use phalanx_client::Error;
@@ -16,6 +16,13 @@ const DELEGATE: &str = "phalanx.monitor";
 /// All zones, and how many members each has
 #[derive(clap::Args)]
 pub(crate) struct ZonesArgs {
+    #[command(flatten)]
+    common: Common,
+}
+
+/// The groups of the network that the node is in, from its own segment up
+#[derive(clap::Args)]
+pub(crate) struct SegmentsArgs {
     #[command(flatten)]
     common: Common,
 }
@@ -49,6 +56,19 @@ pub(crate) fn zones(args: &ZonesArgs) -> ExitCode {
 fn title(zone: &Zone) -> String {
     let name = if zone.name.is_empty() { "-" } else { &zone.name };
     if zone.mine { format!("{name} *") } else { name.to_owned() }
+}
+
+pub(crate) fn segments(args: &SegmentsArgs) -> ExitCode {
+    let or_none = |name: Option<String>| name.unwrap_or_else(|| "-".to_owned());
+    told(args.common.client().segments(), |levels| match args.common.output {
+        Output::Json => print_json(&levels),
+        Output::Table => print_table(
+            ["LEVEL", "TTL", "LEADER", "BACKUP", "MEMBERS"],
+            levels.into_iter().map(|l| {
+                [l.level.to_string(), l.ttl.to_string(), or_none(l.leader), or_none(l.backup), l.members.join(",")]
+            }),
+        ),
+    })
 }
 
 pub(crate) fn census(args: &CensusArgs) -> ExitCode {

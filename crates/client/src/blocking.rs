@@ -2,12 +2,14 @@
 
 use crate::Error;
 use crate::casts::{Piece, To};
+use crate::directory::{self, Directory};
 use crate::jobs::{self, Join};
 use phalanx_api::casts::{Reached, Seat};
 use phalanx_api::jobs::{Job, JobView, View};
 use phalanx_api::operate::{Fault, KeyChange, KeyRing, RoundTrip};
 use phalanx_api::reduce::Gathered;
 use phalanx_api::rumours::{Answer, Question};
+use phalanx_api::segments::Level;
 use phalanx_api::zones::{Census, Zone, ZoneMembers};
 use phalanx_api::{Attributes, Event, Member, Offer, Service, Status};
 use std::collections::BTreeMap;
@@ -49,6 +51,14 @@ impl Client {
     pub fn events(&self, after: Option<u64>) -> impl Iterator<Item = Result<Event, Error>> + '_ {
         let mut events = self.client.events(after);
         std::iter::repeat_with(move || self.runtime.block_on(events.next()))
+    }
+
+    /// The directory, in memory from now on; it is followed by a thread of its own, and outlives this client.
+    ///
+    /// # Errors
+    /// When no daemon answers, or one that is too old for this.
+    pub fn directory(&self) -> Result<Directory, Error> {
+        directory::open_on_thread(self.client.clone())
     }
 
     /// What is cast to this node from now on: each call of `next` waits for a piece, until the daemon ends.
@@ -233,6 +243,7 @@ calls! {
     "All zones, and how many members each has." census() -> Census;
     "All zones." zones() -> Vec<Zone>;
     "The members of a zone." zone(name: &str) -> ZoneMembers;
+    "The groups that the node takes part in, from its own segment up." segments() -> Vec<Level>;
     "The round trip to a member, measured now." round_trip(name: &str) -> RoundTrip;
     "Round trips with neighbours, as the traffic with them shows." round_trips() -> Vec<RoundTrip>;
     "A member that is gone is forgotten, by all." force_leave(name: &str) -> ();

@@ -11,8 +11,8 @@ use std::time::Duration;
 /// The longest line of a stream of events.
 const LINE_MAX: usize = 1 << 20;
 /// Between tries to reach a daemon that ended.
-const RETRY_FIRST: Duration = Duration::from_millis(50);
-const RETRY_LAST: Duration = Duration::from_secs(2);
+pub(crate) const RETRY_FIRST: Duration = Duration::from_millis(50);
+pub(crate) const RETRY_LAST: Duration = Duration::from_secs(2);
 
 /// Data of a stream of server-sent events. Comments and empty lines are skipped; ids are in the data themselves.
 #[derive(Debug)]
@@ -26,14 +26,22 @@ impl Lines {
         Self { body, rest: Vec::new() }
     }
 
+    /// The next, when it is here already.
+    pub(crate) fn here<T: DeserializeOwned>(&mut self) -> Result<Option<T>, Error> {
+        while let Some(end) = self.rest.iter().position(|&b| b == b'\n') {
+            let line: Vec<u8> = self.rest.drain(..=end).collect();
+            if let Some(data) = line.strip_prefix(b"data:") {
+                return serde_json::from_slice(data).map(Some).map_err(|e| Error::Answer(e.to_string()));
+            }
+        }
+        Ok(None)
+    }
+
     /// The next; `None` at the end.
     pub(crate) async fn next<T: DeserializeOwned>(&mut self) -> Result<Option<T>, Error> {
         loop {
-            while let Some(end) = self.rest.iter().position(|&b| b == b'\n') {
-                let line: Vec<u8> = self.rest.drain(..=end).collect();
-                if let Some(data) = line.strip_prefix(b"data:") {
-                    return serde_json::from_slice(data).map(Some).map_err(|e| Error::Answer(e.to_string()));
-                }
+            if let Some(data) = self.here()? {
+                return Ok(Some(data));
             }
             match self.body.frame().await {
                 Some(Ok(frame)) => self.rest.extend(frame.into_data().unwrap_or_default()),

@@ -11,16 +11,20 @@
 //! }
 //! # Ok(()) }
 //! ```
+//!
+//! A program that looks for services all the time keeps the [`directory`] in its own memory: [`Client::directory`].
 
 pub mod blocking;
 pub mod casts;
 mod connection;
+pub mod directory;
 mod events;
 pub mod jobs;
 pub mod local;
 mod operate;
 mod rumours;
 
+pub use directory::Directory;
 pub use events::Events;
 pub use jobs::Task;
 pub use phalanx_api as api;

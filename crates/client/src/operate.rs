@@ -4,6 +4,7 @@ use crate::{Client, Error, escaped};
 use hyper::Method;
 use phalanx_api::operate::{Fault, KeyChange, KeyRing, RoundTrip};
 use phalanx_api::path;
+use phalanx_api::segments::Level;
 use phalanx_api::zones::{Census, Zone, ZoneMembers};
 use std::collections::BTreeMap;
 
@@ -30,6 +31,14 @@ impl Client {
     /// See [`Error`].
     pub async fn zone(&self, name: &str) -> Result<ZoneMembers, Error> {
         self.connect().await?.get(&format!("{}/{}", path::ZONES, escaped(name))).await
+    }
+
+    /// The groups that the node takes part in, from its own segment up; none without segments.
+    ///
+    /// # Errors
+    /// See [`Error`].
+    pub async fn segments(&self) -> Result<Vec<Level>, Error> {
+        self.connect().await?.get(path::SEGMENTS).await
     }
 
     /// The round trip to a member, measured now.

@@ -12,6 +12,7 @@
 //! | `members` | addresses of members that were there lately |
 
 use phalanx_protocol::link::seal::{KeyRing, RING_MAX, cluster_key};
+use phalanx_protocol::member::Name;
 use phalanx_protocol::rumour::keys::FIRST;
 use std::fmt::Write as _;
 use std::fs::{self, File, OpenOptions};
@@ -180,6 +181,20 @@ impl Store {
     pub fn keep_members(&self, members: impl Iterator<Item = SocketAddr>) -> Result<(), StoreError> {
         let text: String = members.take(MEMBERS_KEPT).map(|addr| format!("{addr}\n")).collect();
         self.replace("members", &text)
+    }
+
+    /// The zone in which the node was last, when it found that by itself. What makes no sense is left out: this is a hint.
+    #[must_use]
+    pub fn zone(&self) -> Option<Name> {
+        Name::new(self.read("zone").ok().flatten()?.trim()).ok()
+    }
+
+    /// Keeps the zone in which the node is.
+    ///
+    /// # Errors
+    /// When it cannot be written.
+    pub fn keep_zone(&self, zone: &str) -> Result<(), StoreError> {
+        self.replace("zone", &format!("{zone}\n"))
     }
 
     fn read(&self, name: &'static str) -> Result<Option<String>, StoreError> {

@@ -5,6 +5,7 @@ pub mod baselines;
 pub mod cast;
 pub mod company;
 pub mod directory;
+pub mod federation;
 pub mod link;
 pub mod member;
 pub mod node;

@@ -327,12 +327,29 @@ fn drawn_members_are_green(first: u64) {
 /// ZN, AT, HI and BL-1: whole configurations drawn from seeds keep their promises.
 #[test]
 fn swarms_of_members_are_green() {
-    for (engine, runs) in [(Engine::Zone, 60), (Engine::AllToAll, 20), (Engine::Gossip, 20), (Engine::Segment, 60)] {
+    for (engine, runs) in [(Engine::Zone, 60), (Engine::AllToAll, 20), (Engine::Gossip, 20), (Engine::Segment, 90)] {
         let plan = Swarm { first: 1, runs, jobs: 2, engine, workload: None, keep_going: true };
         let summary = swarm(&plan, |_, _| ());
         let red: Vec<_> = summary.red.iter().map(|r| (r.run.seed, r.outcome.report.to_string())).collect();
         assert!(red.is_empty(), "{} of {runs} runs of {} are red: {red:#?}", red.len(), engine.name());
         assert_eq!(summary.runs, runs);
+    }
+}
+
+/// TG-8: five segments without multicast; a leader's host dies, a segment is cut off, and all of one start again.
+#[test]
+fn segments_without_multicast_hold() {
+    for seed in 0..100 {
+        let text = format!(
+            "name = 'unicast'\nengine = 'segment'\nmulticast = false\nnodes = 25\nseed = {seed}\n\
+             [network]\nloss = 0.01\ntopology = {{ kind = 'segments', size = 5, routers = 'star', per_router_us = 50 }}\n\
+             [phases]\nsafety = '60s'\n\
+             [[fault]]\nat = '15s'\nkind = 'crash-host'\nnodes = [{}]\n\
+             [[fault]]\nat = '25s'\nfor = '10s'\nkind = 'partition'\nname = 'cut'\nnodes = [5, 6, 7, 8, 9]\nagainst = [0, 1, 2, 3, 4, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21, 22, 23, 24]\n\
+             [[fault]]\nat = '45s'\nfor = '2s'\nkind = 'crash'\nnodes = [15, 16, 17, 18, 19]\n",
+            seed % 25
+        );
+        green(&run(&text));
     }
 }
 

@@ -2,7 +2,7 @@
 //!
 //! A view is made by `parse`, which checks every length once; its accessors cannot fail. Encoders append to, or
 //! write into, the caller's buffer. Nothing here allocates, but what
-//! [`view`], [`cast`] and [`reduce`] read. All numbers are little-endian.
+//! [`view`], [`cast`], [`reduce`] and [`federation`] read. All numbers are little-endian.
 //!
 //! Versions: the first byte of a packet carries the version of its *layout*; a higher one is not understood and
 //! dropped. Within a version the format grows by appending: a body may be longer than its reader knows, and what
@@ -28,6 +28,7 @@
 //! | [`tomorrow`] | what later builds may say, for tests of upgrades |
 //! | [`baseline`] | the baselines' heartbeats, introductions and gossip |
 //! | [`segment`] | heartbeats and updates of segments |
+//! | [`federation`] | what data centres say of themselves to each other |
 
 mod addr;
 pub mod attribute;
@@ -35,6 +36,7 @@ pub mod baseline;
 mod bytes;
 pub mod cast;
 mod codec;
+pub mod federation;
 pub mod hello;
 pub mod layer;
 pub mod member;

@@ -10,14 +10,16 @@
 //! | poll | nothing: what is asked for is an image |
 //! | image | number of the last change set ×8, how many ×4, members |
 //! | who | nothing: what is asked for is a heartbeat |
+//! | lead | an address: the sender is not in that level, and who leads it may be |
 //!
 //! A pulse is `[counter ×8, number of the last change set ×8, digest ×8, whom it follows ×8, backup ×8]`. Nodes are named there by the first eight
 //! bytes of their identities.
 
 use crate::Malformed;
+use crate::addr::{encode_addr, parse_addr};
 use crate::baseline::{Entry, NUMBER_MAX, checksum};
 use crate::bytes::{array_at, crc32c, u32_at, u64_at};
-use phalanx_core::Identity;
+use phalanx_core::{Addr, Identity};
 
 /// Layout of these packets.
 pub const VERSION: u8 = 1;
@@ -131,6 +133,11 @@ pub enum Says<'a> {
     },
     /// Asks for a heartbeat.
     Who,
+    /// TG-8: the sender is not in that level; who leads it may be.
+    Lead {
+        /// Where that one is.
+        addr: Addr,
+    },
 }
 
 impl<'a> Packet<'a> {
@@ -171,6 +178,7 @@ impl<'a> Packet<'a> {
                 Says::Image { number, changes }
             }
             6 => Says::Who,
+            7 => Says::Lead { addr: parse_addr(body)?.0 },
             _ => return Err(Malformed::Unknown),
         };
         Ok(Self { level, says })
@@ -397,11 +405,17 @@ pub fn who(level: u8, out: &mut Vec<u8>) {
     checksum(start, out);
 }
 
+/// Appends a hint where somebody is who may be in a level. Groups are nobody's address: they are sent as an unknown kind.
+pub fn lead(level: u8, addr: Addr, out: &mut Vec<u8>) {
+    let start = begin(7, level, 0, out);
+    encode_addr(addr, out);
+    checksum(start, out);
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::baseline::Attributes;
-    use phalanx_core::Addr;
     use proptest::prelude::*;
 
     const PULSE_OF_2: Pulse =
@@ -482,9 +496,27 @@ mod tests {
         }
     }
 
+    #[test]
+    fn tg_8_a_hint_is_an_address() {
+        for addr in
+            [Addr::Local(7), Addr::Ip("10.1.2.3:258".parse().unwrap()), Addr::Ip("[fe80::1]:9".parse().unwrap())]
+        {
+            let mut out = Vec::new();
+            lead(1, addr, &mut out);
+            assert_eq!(Packet::parse(&out), Ok(Packet { level: 1, says: Says::Lead { addr } }));
+            let cut = HEADER + 3;
+            out.truncate(cut);
+            checksum(0, &mut out);
+            assert_eq!(Packet::parse(&out), Err(Malformed::Truncated));
+        }
+        let mut out = Vec::new();
+        lead(1, Addr::Group(phalanx_core::Group { number: 1, ttl: 1 }), &mut out);
+        assert_eq!(Packet::parse(&out), Err(Malformed::Unknown), "nobody is there");
+    }
+
     proptest! {
         #[test]
-        fn no_bytes_panic(kind in 0u8..8, body in prop::collection::vec(any::<u8>(), 0..300), cut: prop::sample::Index) {
+        fn no_bytes_panic(kind in 0u8..9, body in prop::collection::vec(any::<u8>(), 0..300), cut: prop::sample::Index) {
             let _ = Packet::parse(&body);
             let mut bytes = vec![VERSION, kind, 0, 1];
             bytes.extend(body);

@@ -322,3 +322,42 @@ fn tg_4_to_ask_a_query_again_allocates_nothing() {
     assert_eq!(ask(), 99);
     assert_eq!(allocations(|| assert_eq!(ask(), 99)), 0);
 }
+
+/// TG-4: nor does a look-up in a program's own memory.
+#[test]
+fn tg_4_to_look_something_up_in_memory_allocates_nothing() {
+    use phalanx_client::api::directory::{Directory, Entry};
+    use phalanx_client::api::{Member, Offer, Phase, State};
+    use phalanx_client::directory::{Book, Query};
+    let entry = |n: u16| {
+        let member = Member {
+            name: format!("n{n}"),
+            id: format!("{n:x}"),
+            addr: "10.0.0.1:7946".parse().expect("an address"),
+            state: State::Alive,
+            zone: None,
+            incarnation: 1,
+            minor: 0,
+            me: false,
+        };
+        let offer = |port| Offer {
+            name: format!("cache-{}", port % 10),
+            port: Some(port),
+            partitions: vec![(3, 9)],
+            tags: ["hot".to_owned()].into(),
+            parameters: [("k".to_owned(), "v".to_owned())].into(),
+        };
+        let attributes = [("phalanx.load".to_owned(), "0.25".to_owned())].into();
+        Entry { attributes, services: (0..100).map(offer).collect(), ..Entry::new(member) }
+    };
+    let book = Book::from(Directory { event: 1, phase: Phase::Member, entries: (0..10).map(entry).collect() });
+    let rest = "partition in 4..5 and k in [u, v] and load < 0.5 and not port == 7";
+    for (names, found) in
+        [("name == cache-7", 90), ("name in [cache-7, x]", 90), ("name =~ 'cache-.*'", 990), ("has name", 990)]
+    {
+        let query = Query::parse(&format!("{names} and {rest}")).expect("a query");
+        let ask = || book.find(&query).count();
+        assert_eq!(ask(), found, "{names}");
+        assert_eq!(allocations(|| assert_eq!(ask(), found)), 0, "{names}");
+    }
+}

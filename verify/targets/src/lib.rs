@@ -10,6 +10,7 @@ mod pair;
 mod reduce;
 mod rumour;
 mod script;
+mod segment;
 mod view;
 mod wire;
 mod world;
@@ -20,6 +21,7 @@ pub use order::order_wire;
 pub use pair::{link_arrived, rcl_pair};
 pub use reduce::reduce_heard;
 pub use rumour::rumour_heard;
+pub use segment::{federation_heard, segment_heard};
 pub use view::view_heard;
 pub use wire::{wire_mml, wire_outer, wire_rcl};
 
@@ -27,7 +29,7 @@ pub use wire::{wire_mml, wire_outer, wire_rcl};
 pub type Target = fn(&[u8]);
 
 /// All targets by name.
-pub const ALL: [(&str, Target); 11] = [
+pub const ALL: [(&str, Target); 13] = [
     ("wire_outer", wire_outer),
     ("wire_rcl", wire_rcl),
     ("wire_mml", wire_mml),
@@ -39,4 +41,6 @@ pub const ALL: [(&str, Target); 11] = [
     ("view_heard", view_heard),
     ("cast_heard", cast_heard),
     ("reduce_heard", reduce_heard),
+    ("segment_heard", segment_heard),
+    ("federation_heard", federation_heard),
 ];

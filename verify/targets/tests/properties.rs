@@ -73,3 +73,13 @@ fn cast_heard() {
 fn reduce_heard() {
     try_out("reduce_heard", 20_000, 400);
 }
+
+#[test]
+fn segment_heard() {
+    try_out("segment_heard", 20_000, 600);
+}
+
+#[test]
+fn federation_heard() {
+    try_out("federation_heard", 20_000, 400);
+}

@@ -9,8 +9,10 @@ use phalanx_daemon::seeds::{Seeds, addresses};
 use phalanx_daemon::store::{Key, Store, key_id, unhex};
 use phalanx_protocol::cast::Tree;
 use phalanx_protocol::member::Name;
-use phalanx_protocol::node::casts;
+use phalanx_protocol::node::scout::ScoutConfig;
+use phalanx_protocol::node::{Profile, casts};
 use phalanx_protocol::rumour::keys::FIRST;
+use phalanx_protocol::segment::{LEVELS_MAX, SegmentConfig};
 use phalanx_protocol::zone::Config;
 use phalanx_protocol::zone::hierarchy::Role;
 use phalanx_protocol::zone::rule::ZoneRule;
@@ -77,12 +79,11 @@ pub(super) fn plan(layers: &Layers) -> Result<Plan, String> {
     let data = PathBuf::from(layers.text("data_dir").ok_or_else(|| wrong("data_dir", &"give a directory"))?);
     let store = Store::open(&data).map_err(|e| e.to_string())?;
     let Keys { keys, epoch, fresh } = keys(layers, &store)?;
-    let profile = match layers.text("profile") {
-        Some("wan") => Config::wan(),
-        Some("local") => Config::local(),
-        Some("paper") => Config::paper(),
-        _ => Config::lan(),
-    };
+    let profile = profile(layers)?;
+    if let (Profile::Segment(_), Role::Base { .. } | Role::Management) = (&profile, &role) {
+        return Err(wrong("engine", &"segments find their groups by themselves: leave out zone and role"));
+    }
+    let scout = scout(layers, bind, &role)?;
     let settings = Settings {
         name,
         bind,
@@ -91,8 +92,9 @@ pub(super) fn plan(layers: &Layers) -> Result<Plan, String> {
         epoch,
         cluster: layers.text("cluster").unwrap_or_default().to_owned(),
         seeds: found,
-        profile: Config { tripwires: layers.flag("tripwires"), ..profile },
+        profile,
         role,
+        scout,
         casts: casts(layers)?,
         directory: layers
             .text("cast_directory")
@@ -105,6 +107,59 @@ pub(super) fn plan(layers: &Layers) -> Result<Plan, String> {
     };
     let socket = PathBuf::from(layers.text("socket").unwrap_or_default());
     Ok(Plan { settings, fresh, seeds, missing, http, socket, live })
+}
+
+/// The engine, and how it watches and speaks.
+fn profile(layers: &Layers) -> Result<Profile, String> {
+    let wrong = |key: &'static str, why: &dyn Display| layers.wrong(key, why).to_string();
+    let name = layers.text("profile");
+    if layers.text("engine") != Some("segment") {
+        let config = match name {
+            Some("wan") => Config::wan(),
+            Some("local") => Config::local(),
+            Some("paper") => Config::paper(),
+            _ => Config::lan(),
+        };
+        return Ok(Profile::Zone(Config { tripwires: layers.flag("tripwires"), ..config }));
+    }
+    let (group, ttl) = groups(layers)?;
+    match name {
+        Some("paper") => Ok(Profile::Segment(SegmentConfig::paper(group, ttl))),
+        Some("lan") | None => Ok(Profile::Segment(SegmentConfig::lan(group, ttl))),
+        Some(other) => Err(wrong("profile", &format!("segments have lan and paper, not {other}"))),
+    }
+}
+
+/// The first of the multicast groups, and how far they may reach.
+fn groups(layers: &Layers) -> Result<(u16, u8), String> {
+    let wrong = |key: &'static str, why: &dyn Display| layers.wrong(key, why).to_string();
+    let number = |key: &'static str| layers.text(key).unwrap_or_default().parse::<u16>().ok();
+    let group = number("segment_group").filter(|&n| n <= u16::MAX - u16::from(LEVELS_MAX));
+    let group = group.ok_or_else(|| wrong("segment_group", &"give a number from 0 to 65527"))?;
+    let ttl = number("segment_ttl").filter(|n| (1..=u16::from(LEVELS_MAX)).contains(n));
+    let ttl = ttl.ok_or_else(|| wrong("segment_ttl", &format!("give a number from 1 to {LEVELS_MAX}")))?;
+    Ok((group, ttl as u8))
+}
+
+/// Whether the node looks around: when it is told to, or told nothing.
+fn scout(layers: &Layers, bind: SocketAddr, role: &Role) -> Result<Option<ScoutConfig>, String> {
+    let wrong = |key: &'static str, why: &dyn Display| layers.wrong(key, why).to_string();
+    let is_told = !layers.list("join").is_empty() || *role != Role::Alone;
+    let (is_on, engine) = (layers.text("discover"), layers.text("engine"));
+    match (is_on, engine) {
+        (Some("on"), Some("segment")) => {
+            return Err(wrong("discover", &"engine segment finds others anyway: leave it out"));
+        }
+        (_, Some("segment")) | (Some("off"), _) => return Ok(None),
+        (Some("on"), _) if *role == Role::Management => {
+            return Err(wrong("discover", &"a supervisor is in no zone, and looks for others by `join`"));
+        }
+        (Some("on"), _) => {}
+        _ if is_told || bind.ip().is_loopback() => return Ok(None),
+        _ => {}
+    }
+    let (group, ttl) = groups(layers)?;
+    Ok(Some(ScoutConfig { segment: SegmentConfig::lan(group, ttl), zones: !is_told }))
 }
 
 /// How the node casts.

@@ -1,12 +1,13 @@
 //! Attributes and services of an agent, in the API's words.
 
-use super::Agent;
-use phalanx_api::{Attributes, Offer, Service};
+use super::{Agent, words};
+use phalanx_api::directory::{Beat, Directory as Whole, Entry, Sum};
+use phalanx_api::{Attributes, Offer, Phase, Service};
 use phalanx_core::Code;
 use phalanx_protocol::cast::seats;
 use phalanx_protocol::directory::load::{self, Load};
 use phalanx_protocol::directory::{self, Directory, Query, RegisterError};
-use phalanx_protocol::member::{Engine, Name, NameError};
+use phalanx_protocol::member::{Engine, Name, NameError, Slot, Version};
 use std::collections::BTreeMap;
 
 /// Keys that belong to us.
@@ -55,7 +56,23 @@ impl Agent {
         if RESERVED.iter().any(|r| key.starts_with(r)) {
             return Err(WriteError::Reserved(key.to_owned()));
         }
-        Ok(self.driver.act(|node, now, _| node.set(now, key, value.map(str::as_bytes)))?)
+        Ok(self.write(key, |agent| agent.driver.act(|node, now, _| node.set(now, key, value.map(str::as_bytes))))?)
+    }
+
+    /// Writes one of the node's own attributes. An engine tells what others say; what we say ourselves is told here.
+    pub(super) fn write<R>(&mut self, key: &str, act: impl FnOnce(&mut Self) -> R) -> R {
+        let value = |agent: &Self| {
+            let engine = agent.engine();
+            engine.attribute(engine.me(), key).map(<[u8]>::to_vec)
+        };
+        let before = value(self);
+        let said = act(self);
+        let after = value(self);
+        let engine = self.engine();
+        if let Some(what) = words::attribute(engine, engine.me(), key, after.as_deref()).filter(|_| before != after) {
+            self.journal.add(what);
+        }
+        said
     }
 
     /// How busy the machine is, in thousandths: told to others when it has clearly changed.
@@ -64,7 +81,9 @@ impl Agent {
         let load = self.load.get_or_insert_with(|| Load::new(load::Config::default()));
         if let Some(level) = load.observe(now, thousandths) {
             // A node that has left has nothing to tell.
-            let _ = self.driver.act(|node, now, _| node.set(now, load::LOAD, Some(level.as_str().as_bytes())));
+            let value = level.as_str().as_bytes();
+            let _ =
+                self.write(load::LOAD, |agent| agent.driver.act(|node, now, _| node.set(now, load::LOAD, Some(value))));
         }
     }
 
@@ -97,7 +116,10 @@ impl Agent {
         service = offer.partitions.iter().fold(service, |s, &(first, last)| s.partitions(first, last));
         service = offer.tags.iter().fold(service, |s, tag| s.tag(tag));
         service = offer.parameters.iter().fold(service, |s, (key, value)| s.parameter(key, value));
-        Ok(self.driver.act(|node, now, _| directory::register(node.engine_mut(), now, &service))?)
+        let key = directory::key(&offer.name, offer.port);
+        let register =
+            |agent: &mut Self| agent.driver.act(|node, now, _| directory::register(node.engine_mut(), now, &service));
+        Ok(self.write(&key, register)?)
     }
 
     /// Offers a service no more. False when it was not offered.
@@ -105,7 +127,11 @@ impl Agent {
     /// # Errors
     /// When the node has left.
     pub fn withdraw(&mut self, name: &str, port: Option<u16>) -> Result<bool, WriteError> {
-        Ok(self.driver.act(|node, now, _| directory::deregister(node.engine_mut(), now, name, port))?)
+        let key = directory::key(name, port);
+        let deregister = |agent: &mut Self| {
+            agent.driver.act(|node, now, _| directory::deregister(node.engine_mut(), now, name, port))
+        };
+        Ok(self.write(&key, deregister)?)
     }
 
     /// Services that are there: those that a query asks for, or all.
@@ -123,16 +149,59 @@ impl Agent {
             .map(|found| Service {
                 node: found.card.name.as_str().to_owned(),
                 addr: found.addr(),
-                offer: Offer {
-                    name: found.offer.name.to_owned(),
-                    port: found.offer.port,
-                    partitions: found.offer.partitions().collect(),
-                    tags: found.offer.tags().map(str::to_owned).collect(),
-                    parameters: found.offer.parameters().map(|(k, v)| (k.to_owned(), v.to_owned())).collect(),
-                },
+                offer: words::offer(&found.offer),
             })
             .collect();
         services.sort_by(|a, b| (&a.offer.name, &a.node, a.offer.port).cmp(&(&b.offer.name, &b.node, b.offer.port)));
         services
+    }
+
+    /// All that this node knows of the members that are there, for those who keep a copy. News that wait become events
+    /// first: what follows the last one is all that is not in it.
+    pub fn directory(&mut self) -> Whole {
+        self.write_news();
+        let engine = self.engine();
+        let entries = engine.members().filter_map(|(slot, version)| self.entry(slot, version)).collect();
+        let phase = self.status().map_or(Phase::Leaving, |status| status.phase);
+        Whole { event: self.journal.last(), phase, entries }
+    }
+
+    /// What a copy must come to that has followed all events.
+    pub fn beat(&mut self) -> Beat {
+        self.write_news();
+        let engine = self.engine();
+        let mut sum = Sum::default();
+        for (slot, version) in engine.members() {
+            if slot == engine.me() {
+                self.entry(slot, version).iter().for_each(|entry| sum.add_entry(entry));
+            } else if let Some(member) = words::member(engine, slot, version) {
+                let said = engine.attributes(slot).filter(|(key, _)| *key != seats::ATTRIBUTE);
+                let (mut attributes, mut services) = (0, 0);
+                for (key, value) in said {
+                    match key.starts_with(directory::PREFIX) {
+                        true => services += usize::from(directory::Offer::parse(key, value).is_some()),
+                        false => attributes += 1,
+                    }
+                }
+                sum.add(&member, attributes, services);
+            }
+        }
+        Beat { beat: self.journal.last(), sum: sum.value() }
+    }
+
+    fn entry(&self, slot: Slot, version: Version) -> Option<Entry> {
+        let engine = self.engine();
+        let mut entry = Entry::new(words::member(engine, slot, version)?);
+        for (key, value) in engine.attributes(slot).filter(|(key, _)| *key != seats::ATTRIBUTE) {
+            if key.starts_with(directory::PREFIX) {
+                entry.services.extend(directory::Offer::parse(key, value).map(|o| words::offer(&o)));
+            } else if let Ok(text) = std::str::from_utf8(value) {
+                entry.attributes.insert(key.to_owned(), text.to_owned());
+            } else {
+                entry.opaque.insert(key.to_owned());
+            }
+        }
+        entry.services.sort_by(|a, b| (&a.name, a.port).cmp(&(&b.name, b.port)));
+        Some(entry)
     }
 }

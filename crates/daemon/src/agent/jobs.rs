@@ -91,7 +91,7 @@ impl Agent {
         let key = format!("{ATTRIBUTE}{}", terms.name);
         let engine = self.engine();
         if engine.attribute(engine.me(), &key) != value.as_deref() {
-            let said = self.driver.act(|node, now, _| node.set(now, &key, value.as_deref()));
+            let said = self.write(&key, |agent| agent.driver.act(|node, now, _| node.set(now, &key, value.as_deref())));
             if let Err(code) = said {
                 tracing::warn!(job = terms.name, %code, "cannot tell others that tasks of this job are here");
             }

@@ -109,7 +109,14 @@ mod tests {
     use super::*;
 
     fn what(n: usize) -> What {
-        What::Attribute { name: "n".into(), key: n.to_string(), value: None }
+        What::Attribute {
+            name: "n".into(),
+            key: n.to_string(),
+            value: None,
+            identity: String::new(),
+            opaque: false,
+            service: None,
+        }
     }
 
     fn ids(events: &[Arc<Event>]) -> Vec<u64> {

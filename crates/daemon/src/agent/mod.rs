@@ -15,6 +15,7 @@
 //! | `keys` | the cluster's keys |
 //! | [`rumours`] | what is told and asked among all members |
 //! | `scribe` | who is there, on disk |
+//! | `segments` | segments of the network |
 //! | `settings` | what an agent starts with |
 //! | [`journal`] | what happened lately |
 //! | `words` | members and news in the API's words |
@@ -29,6 +30,7 @@ pub mod journal;
 mod keys;
 pub mod rumours;
 mod scribe;
+mod segments;
 pub(crate) mod settings;
 mod words;
 pub mod zones;
@@ -49,9 +51,7 @@ use phalanx_api::{Member, Phase, Status};
 use phalanx_core::{Addr, Duration, Instant};
 use phalanx_protocol::cast::seats;
 use phalanx_protocol::member::{Engine, Name};
-use phalanx_protocol::node::Node;
-use phalanx_protocol::zone::Zone;
-use phalanx_protocol::zone::hierarchy::Role;
+use phalanx_protocol::node::{Membership, Node};
 use scribe::Scribe;
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -77,7 +77,7 @@ type Request = Box<dyn FnOnce(&mut Agent) + Send>;
 
 /// A node of the cluster.
 pub struct Agent {
-    driver: Driver<Udp, Node<Zone>>,
+    driver: Driver<Udp, Node<Membership>>,
     wires: Wires,
     scribe: Option<Scribe>,
     journal: Journal,
@@ -99,8 +99,6 @@ pub struct Agent {
     inquiries: Vec<zones::Inquiry>,
     /// The cluster's name.
     cluster: String,
-    /// Where supervisors are looked for.
-    supervisors: Vec<Addr>,
     conflict: Conflict,
     /// The process's verdict on its end: 0 unless something went wrong.
     verdict: u8,
@@ -159,10 +157,6 @@ impl Agent {
     pub fn start(settings: Settings) -> Result<Self, StartError> {
         let (farewell, bind) = (settings.leave_timeout, settings.bind);
         let (cluster, conflict) = (settings.cluster.clone(), settings.conflict);
-        let supervisors = match &settings.role {
-            Role::Base { supervisors, .. } => supervisors.to_vec(),
-            Role::Alone | Role::Management => Vec::new(),
-        };
         let (directory, repair) = (settings.directory.clone(), settings.casts.repair);
         let (name, zone) = (settings.name.as_str().to_owned(), casts::tree(&settings.role).to_owned());
         let settings::Ground { driver, wires, store } = settings.ground()?;
@@ -194,7 +188,6 @@ impl Agent {
             casting: casts::Casting::default(),
             inquiries: Vec::new(),
             cluster,
-            supervisors,
             conflict,
             verdict: 0,
             strangers: false,
@@ -220,7 +213,7 @@ impl Agent {
 
     /// The membership engine.
     #[must_use]
-    pub fn engine(&self) -> &Zone {
+    pub fn engine(&self) -> &Membership {
         self.driver.node().engine()
     }
 
@@ -248,7 +241,7 @@ impl Agent {
     }
 
     /// The driver, to be looked at.
-    pub(crate) fn driver(&self) -> &Driver<Udp, Node<Zone>> {
+    pub(crate) fn driver(&self) -> &Driver<Udp, Node<Membership>> {
         &self.driver
     }
 
@@ -261,6 +254,7 @@ impl Agent {
         let mut round_at = self.driver.now();
         loop {
             self.driver.poll()?;
+            self.look_around();
             self.write_news();
             for _ in 0..REQUESTS {
                 let Ok(request) = self.requests.try_recv() else { break };

@@ -23,6 +23,7 @@ pub(super) struct Scribe {
 enum Note {
     Members(Vec<SocketAddr>),
     Keys(Vec<Key>, u64),
+    Zone(String),
 }
 
 /// What is to be written: of each kind the last word.
@@ -30,6 +31,7 @@ enum Note {
 struct Desk {
     members: Option<Vec<SocketAddr>>,
     keys: Option<(Vec<Key>, u64)>,
+    zone: Option<String>,
 }
 
 impl Scribe {
@@ -48,6 +50,11 @@ impl Scribe {
     /// These are the cluster's keys now.
     pub(super) fn keep_keys(&self, keys: Vec<Key>, epoch: u64) {
         self.note(Note::Keys(keys, epoch));
+    }
+
+    /// The node is in this zone now.
+    pub(super) fn keep_zone(&self, zone: String) {
+        self.note(Note::Zone(zone));
     }
 
     fn note(&self, note: Note) {
@@ -73,6 +80,7 @@ impl Desk {
         match note {
             Note::Members(members) => self.members = Some(members),
             Note::Keys(keys, epoch) => self.keys = Some((keys, epoch)),
+            Note::Zone(zone) => self.zone = Some(zone),
         }
     }
 
@@ -96,6 +104,10 @@ impl Desk {
         if let Some(members) = &self.members {
             store.keep_members(members.iter().copied())?;
             self.members = None;
+        }
+        if let Some(zone) = &self.zone {
+            store.keep_zone(zone)?;
+            self.zone = None;
         }
         Ok(())
     }

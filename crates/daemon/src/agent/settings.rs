@@ -10,11 +10,11 @@ use phalanx_core::{Addr, Duration};
 use phalanx_protocol::cast::TreeError;
 use phalanx_protocol::link::seal::KeyRing;
 use phalanx_protocol::member::Name;
-use phalanx_protocol::node::{Node, Start, casts};
+use phalanx_protocol::node::scout::ScoutConfig;
+use phalanx_protocol::node::{Membership, Node, Profile, Start, casts};
 use phalanx_protocol::rumour::Rumours;
 use phalanx_protocol::rumour::keys::Keys;
 use phalanx_protocol::zone::hierarchy::Role;
-use phalanx_protocol::zone::{Config, Zone};
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
@@ -45,10 +45,12 @@ pub struct Settings {
     pub cluster: String,
     /// Where other members may be.
     pub seeds: Vec<SocketAddr>,
-    /// How it watches and speaks.
-    pub profile: Config,
+    /// On which engine the cluster runs, and how this node watches and speaks.
+    pub profile: Profile,
     /// Its place in a hierarchy.
     pub role: Role,
+    /// How it looks around, when it does: see [`scout`](phalanx_protocol::node::scout).
+    pub scout: Option<ScoutConfig>,
     /// How it casts.
     pub casts: casts::Config,
     /// Where its seat in the tree of casts comes from.
@@ -107,7 +109,7 @@ fn advice(why: &io::Error) -> &'static str {
 
 /// What an agent stands on.
 pub(super) struct Ground {
-    pub(super) driver: Driver<Udp, Node<Zone>>,
+    pub(super) driver: Driver<Udp, Node<Membership>>,
     pub(super) wires: Wires,
     pub(super) store: Option<Store>,
 }
@@ -131,6 +133,11 @@ impl Settings {
             incarnation = store.next_incarnation()?;
             seeds.extend(store.members());
         }
+        if let (Some(zone), Role::Alone) = (store.as_ref().and_then(Store::zone), &self.role)
+            && self.scout.is_some_and(|s| s.zones)
+        {
+            self.role = Role::Base { zone, supervisors: Arc::default() };
+        }
         let (udp, wires, addr) = listen(self.bind, self.advertise, &ring)?;
         seeds.retain(|&s| s != addr);
         seeds.dedup();
@@ -139,17 +146,21 @@ impl Settings {
             seeds: seeds.into_iter().map(Addr::Ip).collect(),
             incarnation,
             role: self.role,
-            profile: self.profile,
             largest: if addr.ip().is_loopback() { LARGEST_DATAGRAM as u16 } else { FITS_EVERYWHERE },
             ..Start::new(self.name.clone(), Addr::Ip(addr), [0; 32], entropy)
         };
-        let node = start.node(udp.now());
+        let node = start.member(&self.profile, udp.now());
+        let node = match (&self.profile, self.scout) {
+            (Profile::Zone(profile), Some(scout)) => node.with_scout(start.scout(scout, profile, udp.now())),
+            _ => node,
+        };
         let keys = Keys { epoch: self.epoch, keys: self.keys.iter().map(|k| (k.id, k.key)).collect() };
         let boot = node.link().boot();
         let node = node.with_rumours(Rumours::new(self.name, Addr::Ip(addr), boot, keys));
         let casts = casts::Config { external: self.directory.is_outside(), ..self.casts };
         let node = node.with_casts(udp.now(), casts, super::casts::tree(&start.role))?;
-        let handle = start.profile.tripwires.then(|| wires.enter(addr, udp.waker()));
+        let tripwires = matches!(&self.profile, Profile::Zone(config) if config.tripwires);
+        let handle = tripwires.then(|| wires.enter(addr, udp.waker()));
         let seed = u64::from_le_bytes(std::array::from_fn(|i| entropy[40 + i]));
         Ok(Ground { driver: Driver::new(udp, node, handle, seed), wires, store })
     }
@@ -186,7 +197,7 @@ fn advertised(advertise: Option<SocketAddr>, bound: SocketAddr) -> Result<Socket
         Some(addr) if addr.port() == 0 => Ok(SocketAddr::new(addr.ip(), bound.port())),
         Some(addr) => Ok(addr),
         None if bound.ip().is_unspecified() => {
-            let ip = outward(bound.ip()).ok_or(StartError::Advertise(bound))?;
+            let ip = outward(bound.ip()).or_else(|| only(bound.ip())).ok_or(StartError::Advertise(bound))?;
             Ok(SocketAddr::new(ip, bound.port()))
         }
         None => Ok(bound),
@@ -202,4 +213,16 @@ fn outward(family: IpAddr) -> Option<IpAddr> {
     let socket = std::net::UdpSocket::bind(any).ok()?;
     socket.connect(far).ok()?;
     socket.local_addr().ok().map(|a| a.ip()).filter(|ip| !ip.is_unspecified())
+}
+
+/// The only address that this host has besides loopback: in a network without a way out there is no other answer.
+fn only(family: IpAddr) -> Option<IpAddr> {
+    let ours = nix::ifaddrs::getifaddrs().ok()?.filter_map(|i| i.address);
+    let mut ours = ours.filter_map(|a| match family {
+        IpAddr::V4(_) => a.as_sockaddr_in().map(|a| IpAddr::V4(a.ip())),
+        // Addresses of a link alone mean nothing without their interface.
+        IpAddr::V6(_) => a.as_sockaddr_in6().map(|a| a.ip()).filter(|a| !a.is_unicast_link_local()).map(IpAddr::V6),
+    });
+    let first = ours.find(|ip| !ip.is_loopback())?;
+    ours.all(|ip| ip.is_loopback() || ip == first).then_some(first)
 }

@@ -2,17 +2,18 @@
 
 use crate::driver::News;
 use crate::store::hex;
-use phalanx_api::{Member, State, What};
+use phalanx_api::{Member, Offer, State, What};
 use phalanx_core::Addr;
+use phalanx_protocol::directory;
 use phalanx_protocol::member::{Engine, Slot, Version, Why};
-use phalanx_protocol::zone::Zone;
+use phalanx_protocol::node::Membership;
 
 /// A member that is there. `None` when it has no address that others could use.
-pub(super) fn member(engine: &Zone, slot: Slot, version: Version) -> Option<Member> {
+pub(super) fn member(engine: &Membership, slot: Slot, version: Version) -> Option<Member> {
     described(engine, slot, version, State::Alive)
 }
 
-fn described(engine: &Zone, slot: Slot, version: Version, state: State) -> Option<Member> {
+fn described(engine: &Membership, slot: Slot, version: Version, state: State) -> Option<Member> {
     let card = engine.card(slot)?;
     let Addr::Ip(addr) = card.addr else { return None };
     Some(Member {
@@ -28,7 +29,7 @@ fn described(engine: &Zone, slot: Slot, version: Version, state: State) -> Optio
 }
 
 /// What happened to members. `None` for what concerns only us, and for rumours.
-pub(super) fn what(engine: &Zone, news: &News) -> Option<What> {
+pub(super) fn what(engine: &Membership, news: &News) -> Option<What> {
     let id = |slot: Slot| engine.card(slot).map(|c| hex(&c.identity.0));
     Some(match news {
         News::Joined { member: slot, version } => What::Joined { member: member(engine, *slot, *version)? },
@@ -42,12 +43,32 @@ pub(super) fn what(engine: &Zone, news: &News) -> Option<What> {
             };
             What::Left { member: described(engine, *member, *version, state)? }
         }
-        News::Attribute { member, key, value } => What::Attribute {
-            name: engine.card(*member)?.name.as_str().to_owned(),
-            key: key.clone(),
-            value: value.as_ref().map(|v| String::from_utf8_lossy(v).into_owned()),
-        },
+        News::Attribute { member, key, value } => attribute(engine, *member, key, value.as_deref())?,
         News::Name { holder, loser } => What::Name { holder: id(*holder)?, loser: loser.and_then(id) },
         _ => return None,
     })
+}
+
+/// A member's attribute changed.
+pub(super) fn attribute(engine: &impl Engine, member: Slot, key: &str, value: Option<&[u8]>) -> Option<What> {
+    let card = engine.card(member)?;
+    Some(What::Attribute {
+        name: card.name.as_str().to_owned(),
+        key: key.to_owned(),
+        value: value.map(|v| String::from_utf8_lossy(v).into_owned()),
+        identity: hex(&card.identity.0),
+        opaque: value.is_some_and(|v| std::str::from_utf8(v).is_err()),
+        service: value.and_then(|v| directory::Offer::parse(key, v)).map(|o| offer(&o)),
+    })
+}
+
+/// What a member offers.
+pub(super) fn offer(offer: &directory::Offer<'_>) -> Offer {
+    Offer {
+        name: offer.name.to_owned(),
+        port: offer.port,
+        partitions: offer.partitions().collect(),
+        tags: offer.tags().map(str::to_owned).collect(),
+        parameters: offer.parameters().map(|(key, value)| (key.to_owned(), value.to_owned())).collect(),
+    }
 }

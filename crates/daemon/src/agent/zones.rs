@@ -8,8 +8,10 @@ use phalanx_api::{Member, State};
 use phalanx_core::{Addr, Duration, Instant};
 use phalanx_protocol::member::{Card, Engine, Name, Version};
 use phalanx_protocol::node::Plane;
+use phalanx_protocol::node::scout::Scout;
 use phalanx_protocol::rumour::{Id, Words};
 use phalanx_protocol::zone::replicate::MONITOR;
+use std::sync::Arc;
 use tokio::sync::mpsc;
 
 /// Asked of a supervisor: all zones.
@@ -80,7 +82,7 @@ impl Agent {
             let members = engine.members().filter_map(|(slot, version)| words::member(engine, slot, version)).collect();
             return Ok(Known::Here(Some(ZoneMembers { name: name.as_str().to_owned(), members, more: false })));
         }
-        let guarded = self.driver.node().plane(Plane::Management).is_some_and(|m| m.is_guard_of(name));
+        let guarded = self.management().is_some_and(|m| m.is_guard_of(name));
         if let Some(members) = self.known_details(name).filter(|_| guarded) {
             return Ok(Known::Here(Some(members)));
         }
@@ -88,11 +90,11 @@ impl Agent {
         Ok(if asked.is_empty() { Known::Here(None) } else { Known::Elsewhere(asked) })
     }
 
-    /// A supervisor to pass something on to, when we are none.
+    /// A supervisor to pass something on to that is in no zone, when we are none. Where zones come from segments, each is in one.
     #[must_use]
     pub fn a_supervisor(&self) -> Option<std::net::SocketAddr> {
-        let is_one = self.driver.node().plane(Plane::Management).is_some();
-        self.supervisors.iter().filter(|_| !is_one).find_map(|addr| match addr {
+        let is_one = self.management().is_some() || self.driver.node().scout().is_some_and(Scout::gives_zones);
+        self.supervisors().iter().filter(|_| !is_one).find_map(|addr| match addr {
             Addr::Ip(addr) => Some(*addr),
             Addr::Group(_) | Addr::Local(_) => None,
         })
@@ -105,9 +107,19 @@ impl Agent {
         engine.card(engine.me()).map_or(String::new(), |c| c.name.as_str().to_owned())
     }
 
+    /// Where supervisors are looked for.
+    fn supervisors(&self) -> Arc<[Addr]> {
+        self.engine().zone().map_or_else(Arc::default, |zone| zone.supervisors())
+    }
+
+    /// The engine of the management zone, at a supervisor.
+    fn management(&self) -> Option<&phalanx_protocol::zone::Zone> {
+        self.driver.node().plane(Plane::Management)?.zone()
+    }
+
     /// The census of a supervisor.
     fn own_census(&self) -> Option<Census> {
-        let management = self.driver.node().plane(Plane::Management)?;
+        let management = self.management()?;
         let mine = self.driver.node().plane(Plane::Base).and_then(|e| e.name().cloned());
         let zones: Vec<Zone> = management
             .census()
@@ -123,7 +135,7 @@ impl Agent {
     }
 
     fn known_details(&self, zone: &Name) -> Option<ZoneMembers> {
-        let details = self.driver.node().plane(Plane::Management)?.details(zone)?;
+        let details = self.management()?.details(zone)?;
         let members = details.iter().filter_map(|(card, version)| described(card, *version, zone)).collect();
         Some(ZoneMembers { name: zone.as_str().to_owned(), members, more: false })
     }
@@ -134,13 +146,13 @@ impl Agent {
         name: &str,
         body: &[u8],
     ) -> Result<Vec<mpsc::Receiver<Answer>>, RumourError> {
-        let supervisors: Vec<Addr> = match self.driver.node().plane(Plane::Management) {
+        let supervisors: Vec<Addr> = match self.management() {
             Some(management) => {
                 let me = management.me();
                 let others = management.members().filter(|m| m.0 != me);
                 others.filter_map(|(slot, _)| Some(management.card(slot)?.addr)).collect()
             }
-            None => self.supervisors.clone(),
+            None => self.supervisors().to_vec(),
         };
         if supervisors.is_empty() {
             return Ok(Vec::new());

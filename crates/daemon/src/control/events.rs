@@ -33,7 +33,7 @@ pub(super) async fn events(State(office): State<Office>, Query(wanted): Query<Wa
         return Json(events.iter().map(Arc::as_ref).collect::<Vec<&Event>>()).into_response();
     }
     let after = after.unwrap_or_else(|| office.journal.last());
-    let reader = Reader { after, journal: office.journal, read: VecDeque::new() };
+    let reader = Reader::new(office.journal, after);
     let lines = futures_util::stream::unfold(reader, |mut reader| async {
         let event = reader.next().await;
         Some((Ok::<_, Infallible>(line(&event)), reader))
@@ -47,14 +47,26 @@ fn line(event: &Event) -> Line {
     Line::default().id(event.id.to_string()).data(data)
 }
 
-struct Reader {
+/// Reads the journal, one event after the other.
+pub(super) struct Reader {
     journal: Journal,
     after: u64,
     read: VecDeque<Arc<Event>>,
 }
 
 impl Reader {
-    async fn next(&mut self) -> Arc<Event> {
+    /// Begins behind event `after`.
+    pub(super) const fn new(journal: Journal, after: u64) -> Self {
+        Self { journal, after, read: VecDeque::new() }
+    }
+
+    /// The last event that was read.
+    pub(super) const fn after(&self) -> u64 {
+        self.after
+    }
+
+    /// Waits for the next one. Nothing is lost when nobody waits for it any more.
+    pub(super) async fn next(&mut self) -> Arc<Event> {
         loop {
             if let Some(event) = self.read.pop_front() {
                 self.after = event.id;

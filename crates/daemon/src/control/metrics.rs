@@ -2,6 +2,7 @@
 
 use crate::agent::Agent;
 use phalanx_protocol::member::Engine;
+use phalanx_protocol::segment::Segment;
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::text::encode;
 use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric};
@@ -31,7 +32,9 @@ impl Figures {
     /// Reads them off.
     pub(super) fn of(agent: &Agent) -> Self {
         let (engine, node) = (agent.engine(), agent.driver().node());
-        let (zone, link, tables) = (engine.counters(), node.link().counters(), engine.tables());
+        let (zone, link) = (engine.zone().map(|z| *z.counters()).unwrap_or_default(), node.link().counters());
+        let history = engine.zone().map_or(0, |z| z.tables().history);
+        let segment = engine.segment().map(Segment::counters).unwrap_or_default();
         let wires = agent.wires().counts();
         let rumours = node.rumours().map(|r| *r.counters()).unwrap_or_default();
         let drops = link.drops().map(|(why, n)| (format!("{why:?}").to_lowercase(), n)).collect();
@@ -40,7 +43,7 @@ impl Figures {
             ("members", "Members in the view, this one included", level(engine.len())),
             ("neighbours", "Members that this one is linked with", level(engine.neighbours().count())),
             ("settled", "1 once the node knows what others know", Figure::Level(engine.is_settled().into())),
-            ("history", "Removed members that are remembered", level(tables.history)),
+            ("history", "Removed members that are remembered", level(history)),
             ("peers", "Peers that the link knows", level(node.link().peers())),
             ("tripwires", "Tripwires that are up", Figure::Level(wires.up.load(Ordering::Relaxed))),
             ("tripwires_broken", "Tripwires that broke", Figure::Count(wires.broken.load(Ordering::Relaxed))),
@@ -65,7 +68,10 @@ impl Figures {
             ("starved", "Times this node was late and doubted itself", Figure::Count(zone.starved)),
             ("held_back", "Times this node was removed again so soon that it held back", Figure::Count(zone.held_back)),
             ("resyncs", "Whole views sent because a neighbour's differed at rest", Figure::Count(zone.resyncs)),
-            ("malformed", "Letters of members that made no sense", Figure::Count(zone.malformed)),
+            ("malformed", "Letters of members that made no sense", Figure::Count(zone.malformed + segment.malformed)),
+            ("segment_forged", "Heartbeats in another's name", Figure::Count(segment.forged)),
+            ("segment_polls", "Times this node asked somebody for all it knows", Figure::Count(segment.polls)),
+            ("segment_gaps", "Of those: because too many updates were missed", Figure::Count(segment.gaps)),
             ("rumours", "User events and queries heard", Figure::Count(rumours.heard)),
             ("rumours_repeated", "User events and queries heard again", Figure::Count(rumours.repeated)),
             ("rumours_late", "Answers that nobody waited for", Figure::Count(rumours.late)),

@@ -8,6 +8,7 @@
 //! | [`access`] | who may ask over TCP |
 //! | `routes` | what is where |
 //! | `casts` | what is cast, in and out |
+//! | `directory` | the whole directory, and what changes in it |
 //! | `events` | the journal as server-sent events |
 //! | `rumours` | events, queries, round trips |
 //! | `jobs` | jobs and their views |
@@ -17,6 +18,7 @@
 
 pub mod access;
 mod casts;
+mod directory;
 mod events;
 mod jobs;
 mod metrics;

@@ -1,6 +1,6 @@
 //! The API's own description, at `/v1/openapi.json`.
 
-use super::{casts, events, jobs, operate, routes, rumours};
+use super::{casts, directory, events, jobs, operate, routes, rumours};
 use axum::Json;
 use utoipa::OpenApi;
 
@@ -24,6 +24,8 @@ use utoipa::OpenApi;
         routes::healthy,
         routes::ready,
         events::events,
+        directory::directory,
+        directory::changes,
         casts::cast,
         casts::casts,
         casts::seats,
@@ -44,6 +46,7 @@ use utoipa::OpenApi;
         operate::census,
         operate::zones,
         operate::zone,
+        operate::segments,
         operate::metrics,
         jobs::list,
         jobs::view,

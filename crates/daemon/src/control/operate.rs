@@ -13,6 +13,7 @@ use futures_util::future::select_ok;
 use phalanx_api::Refusal;
 use phalanx_api::operate::{Fault, KeyChange, KeyRing};
 use phalanx_api::rumours::Answer;
+use phalanx_api::segments::Level;
 use phalanx_api::zones::{Census, Zone, ZoneMembers};
 use phalanx_core::Duration;
 use phalanx_protocol::member::Name;
@@ -143,6 +144,12 @@ pub(super) async fn other_zones(office: &Office) -> Result<Vec<String>, Refused>
     };
     let is_other = |zone: &Zone| zone.members > 0 && mine.zones.iter().all(|z| z.name != zone.name);
     Ok(census.zones.into_iter().filter(is_other).map(|zone| zone.name).collect())
+}
+
+/// The groups that the node takes part in, from its own segment up
+#[utoipa::path(get, path = "/v1/segments", responses((status = 200, body = Vec<Level>)))]
+pub(super) async fn segments(State(office): State<Office>) -> Result<Json<Vec<Level>>, Refused> {
+    Ok(Json(office.remote.ask(|agent| agent.segments()).await?))
 }
 
 /// All zones

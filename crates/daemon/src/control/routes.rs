@@ -1,6 +1,6 @@
 //! What is where.
 
-use super::{Office, casts, events, jobs, openapi, operate, rumours};
+use super::{Office, casts, directory as copies, events, jobs, openapi, operate, rumours};
 use crate::agent::{Ended, WriteError};
 use axum::extract::{DefaultBodyLimit, Path, Query, Request, State};
 use axum::http::{StatusCode, header};
@@ -50,7 +50,7 @@ impl From<Ended> for Refused {
 
 /// Everything there is, the description itself aside.
 #[cfg(test)]
-pub(super) const PATHS: [&str; 28] = [
+pub(super) const PATHS: [&str; 30] = [
     path::STATUS,
     path::MEMBERS,
     path::EVENTS,
@@ -58,6 +58,8 @@ pub(super) const PATHS: [&str; 28] = [
     "/v1/attrs/{key}",
     path::SERVICES,
     "/v1/services/{service}",
+    path::DIRECTORY,
+    path::CHANGES,
     path::LEAVE,
     "/v1/force-leave/{name}",
     path::EVENT,
@@ -75,6 +77,7 @@ pub(super) const PATHS: [&str; 28] = [
     path::CENSUS,
     path::ZONES,
     "/v1/zones/{name}",
+    path::SEGMENTS,
     path::JOBS,
     "/v1/jobs/{name}",
     path::METRICS,
@@ -90,6 +93,8 @@ pub(super) fn router(office: Office) -> Router {
         .route("/v1/attrs/{key}", put(set_attribute).delete(remove_attribute))
         .route(path::SERVICES, get(services).put(offer))
         .route("/v1/services/{service}", delete(withdraw))
+        .route(path::DIRECTORY, get(copies::directory))
+        .route(path::CHANGES, get(copies::changes))
         .route(path::LEAVE, post(leave))
         .route("/v1/force-leave/{name}", post(rumours::force_leave))
         .route(path::EVENT, post(rumours::tell))
@@ -106,6 +111,7 @@ pub(super) fn router(office: Office) -> Router {
         .route(path::CENSUS, get(operate::census))
         .route(path::ZONES, get(operate::zones))
         .route("/v1/zones/{name}", get(operate::zone))
+        .route(path::SEGMENTS, get(operate::segments))
         .route(path::JOBS, get(jobs::list))
         .route("/v1/jobs/{name}", get(jobs::view).post(jobs::enter))
         .route(path::METRICS, get(operate::metrics))

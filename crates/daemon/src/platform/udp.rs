@@ -24,7 +24,7 @@ use phalanx_core::{Addr, Buf, Code, Duration, Group, Instant, Ring};
 use socket::{Patience, RUN_BYTES, RUN_DATAGRAMS, Received, Wire};
 use std::collections::HashMap;
 use std::io::IoSlice;
-use std::net::{SocketAddr, UdpSocket};
+use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::os::fd::AsFd;
 use std::sync::Arc;
 
@@ -104,6 +104,12 @@ struct Outgoing {
     answer: bool,
 }
 
+/// The address whose interface carries multicast: the one that others know, where that is ours, rather than any.
+fn carrier(local: SocketAddr, advertise: Option<SocketAddr>) -> IpAddr {
+    let known = advertise.map(|a| a.ip()).filter(|ip| local.ip().is_unspecified() && ip.is_ipv4() == local.is_ipv4());
+    known.filter(|&ip| UdpSocket::bind((ip, 0)).is_ok()).unwrap_or(local.ip())
+}
+
 /// The UDP platform.
 pub struct Udp {
     wire: Wire,
@@ -155,7 +161,7 @@ impl Udp {
             clock: Clock::start(),
             bell: if options.crowded { None } else { Some(Arc::new(Bell::for_socket(local)?)) },
             alarm: None,
-            groups: Groups::new(local.ip(), options.interface, options.group_port),
+            groups: Groups::new(carrier(local, options.advertise), options.interface, options.group_port),
             lanes: (!options.crowded).then(Lanes::default),
             queue: Ring::new(SEND_QUEUE),
             waiting: None,

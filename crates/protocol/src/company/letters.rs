@@ -26,12 +26,12 @@ pub(super) enum Heard {
 }
 
 /// The link's decisions.
-pub(super) struct LinkOut<'n, S> {
+pub(super) struct LinkOut<'n> {
     pub(super) heard: &'n mut Vec<Heard>,
-    pub(super) out: &'n mut S,
+    pub(super) out: &'n mut dyn Out,
 }
 
-impl<'o, S: Out> Sink<link::Output<'o>> for LinkOut<'_, S> {
+impl<'o> Sink<link::Output<'o>> for LinkOut<'_> {
     fn push(&mut self, output: link::Output<'o>) {
         match output {
             link::Output::Transmit { to, packet, ticket, answer } => {
@@ -62,10 +62,10 @@ impl<'o, S: Out> Sink<link::Output<'o>> for LinkOut<'_, S> {
 }
 
 /// A member's decisions.
-pub(super) struct MemberOut<'n, S> {
+pub(super) struct MemberOut<'n> {
     seat: Seat,
     letters: &'n mut VecDeque<Letter>,
-    out: &'n mut S,
+    out: &'n mut dyn Out,
     /// It has a new view, or is in none any more.
     pub(super) moved: Moved,
     /// Its part is over.
@@ -76,13 +76,13 @@ pub(super) struct MemberOut<'n, S> {
     pub(super) installed: bool,
 }
 
-impl<'n, S> MemberOut<'n, S> {
-    pub(super) fn new(seat: Seat, letters: &'n mut VecDeque<Letter>, out: &'n mut S) -> Self {
+impl<'n> MemberOut<'n> {
+    pub(super) fn new(seat: Seat, letters: &'n mut VecDeque<Letter>, out: &'n mut dyn Out) -> Self {
         Self { seat, letters, out, moved: Moved::default(), ended: false, pauses: false, installed: false }
     }
 }
 
-impl<'o, S: Out> Sink<view::Output<'o>> for MemberOut<'_, S> {
+impl<'o> Sink<view::Output<'o>> for MemberOut<'_> {
     fn push(&mut self, output: view::Output<'o>) {
         match &output {
             view::Output::Send { to, bytes } => {
@@ -109,7 +109,7 @@ impl Company {
         now: Instant,
         seat: Seat,
         out: &mut S,
-        act: impl FnOnce(&mut Member, &mut MemberOut<'_, S>),
+        act: impl FnOnce(&mut Member, &mut MemberOut<'_>),
     ) {
         let Some(place) = self.members.get_mut(&seat) else { return };
         let mut sink = MemberOut::new(seat, &mut self.letters, out);

@@ -48,16 +48,16 @@ impl Part {
 }
 
 /// A machine's decisions.
-struct ReduceOut<'n, S> {
+struct ReduceOut<'n> {
     seat: Seat,
     job: u64,
     me: Task,
     view: Option<&'n View>,
     letters: &'n mut VecDeque<Letter>,
-    out: &'n mut S,
+    out: &'n mut dyn Out,
 }
 
-impl<'o, S: Out> Sink<reduce::Output<'o>> for ReduceOut<'_, S> {
+impl<'o> Sink<reduce::Output<'o>> for ReduceOut<'_> {
     fn push(&mut self, output: reduce::Output<'o>) {
         let what = match output {
             reduce::Output::Send { to, bytes } => {
@@ -109,7 +109,7 @@ impl Company {
         now: Instant,
         seat: Seat,
         out: &mut S,
-        act: impl FnOnce(&mut Reducer, &mut ReduceOut<'_, S>) -> T,
+        act: impl FnOnce(&mut Reducer, &mut ReduceOut<'_>) -> T,
     ) -> Option<T> {
         let place = self.members.get_mut(&seat)?;
         let (me, view) = (place.member.me(), place.member.view());

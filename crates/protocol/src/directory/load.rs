@@ -20,7 +20,7 @@ use phalanx_core::{Duration, Fingerprint, Instant};
 use std::fmt::Write;
 
 /// The attribute that holds the load; queries know it as `load`.
-pub const LOAD: &str = "phalanx.load";
+pub use phalanx_query::LOAD;
 /// No higher load is told.
 pub const MOST: u32 = 64_000;
 

@@ -11,27 +11,25 @@
 //! | file | idea |
 //! |---|---|
 //! | `service` | what a member registers |
-//! | [`query`] | which ones are wanted: `name =~ "cache-.*" and partition in 3..5` |
+//! | [`query`] | which ones are wanted: `name =~ "cache-.*" and partition in 3..5`; the crate `phalanx-query` |
 //! | [`load`] | how busy a member is, in coarse steps |
 
 pub mod load;
-pub mod query;
 mod service;
 
 #[cfg(test)]
 mod tests;
 
+pub use phalanx_query as query;
+pub use query::PREFIX;
 pub use query::{Query, QueryError};
-pub use service::{RegisterError, Service};
+pub use service::{RegisterError, Service, key};
 
 use crate::member::{Card, Engine, Slot, Version};
 use phalanx_core::{Addr, Code, Instant};
 use phalanx_wire::service::{self as wire, Item};
-use query::{Fields, Value};
+use query::{Service as _, Value};
 use std::net::SocketAddr;
-
-/// Attributes under this prefix are services.
-pub const PREFIX: &str = "svc/";
 
 /// Offers a service, or changes what is said of it.
 ///
@@ -86,7 +84,7 @@ impl<'e, E: Engine> Directory<'e, E> {
     /// The services that a query asks for, by member and key.
     pub fn find<'q>(&self, query: &'q Query) -> impl Iterator<Item = Found<'e>> + use<'e, 'q, E> {
         let (engine, zone) = (self.engine, self.zone);
-        self.services().filter(move |found| query.matches(&Facts { engine, zone, found }))
+        self.services().filter(move |found| query.matches(&Facts { engine, zone, found }.fields()))
     }
 }
 
@@ -157,32 +155,44 @@ impl<'a> Offer<'a> {
     }
 }
 
-/// What a query can ask about a service: see [`query`] for the order in which a key is looked up.
+/// What a query can ask about a service: see [`query::Service`] for the order in which a key is looked up.
 struct Facts<'f, 'e, E> {
     engine: &'e E,
     zone: Option<&'e str>,
     found: &'f Found<'e>,
 }
 
-impl<E: Engine> Fields for Facts<'_, '_, E> {
-    fn any(&self, key: &str, test: &mut dyn FnMut(Value<'_>) -> bool) -> bool {
-        let Found { member, card, offer, .. } = self.found;
-        match key {
-            "name" => return test(Value::Text(offer.name)),
-            "node" => return test(Value::Text(card.name.as_str())),
-            "port" => return offer.port.is_some_and(|port| test(Value::Span(port.into(), port.into()))),
-            "partition" => return offer.partitions().any(|(first, last)| test(Value::Span(first, last))),
-            "tag" => return offer.tags().any(|tag| test(Value::Text(tag))),
-            _ => {}
-        }
-        if let Some((_, value)) = offer.parameters().find(|p| p.0 == key) {
-            return test(Value::Text(value));
-        }
-        let own = self.engine.attribute(*member, key);
-        let reserved = || if key == "load" { self.engine.attribute(*member, load::LOAD) } else { None };
-        match own.or_else(reserved) {
-            Some(bytes) => test(std::str::from_utf8(bytes).map_or(Value::Opaque, Value::Text)),
-            None => key == "zone" && self.zone.is_some_and(|zone| test(Value::Text(zone))),
-        }
+impl<E: Engine> query::Service for Facts<'_, '_, E> {
+    fn name(&self) -> &str {
+        self.found.offer.name
+    }
+
+    fn node(&self) -> &str {
+        self.found.card.name.as_str()
+    }
+
+    fn port(&self) -> Option<u16> {
+        self.found.offer.port
+    }
+
+    fn partitions(&self) -> impl Iterator<Item = (u32, u32)> {
+        self.found.offer.partitions()
+    }
+
+    fn tags(&self) -> impl Iterator<Item = &str> {
+        self.found.offer.tags()
+    }
+
+    fn parameter(&self, key: &str) -> Option<&str> {
+        self.found.offer.parameters().find(|p| p.0 == key).map(|p| p.1)
+    }
+
+    fn attribute(&self, key: &str) -> Option<Value<'_>> {
+        let bytes = self.engine.attribute(self.found.member, key)?;
+        Some(std::str::from_utf8(bytes).map_or(Value::Opaque, Value::Text))
+    }
+
+    fn zone(&self) -> Option<&str> {
+        self.zone
     }
 }

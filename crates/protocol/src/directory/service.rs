@@ -128,7 +128,8 @@ fn joined(partitions: &[(u32, u32)]) -> Vec<(u32, u32)> {
 }
 
 /// The attribute under which a service is told of.
-pub(super) fn key(name: &str, port: Option<u16>) -> String {
+#[must_use]
+pub fn key(name: &str, port: Option<u16>) -> String {
     match port {
         Some(port) => format!("{PREFIX}{name}:{port}"),
         None => format!("{PREFIX}{name}"),

@@ -115,7 +115,7 @@ struct Unsent {
 }
 
 /// The way of casts to the link, and to the node's owner.
-pub(super) struct CastOut<'n, S> {
+pub(super) struct CastOut<'n> {
     now: Instant,
     link: &'n mut Link,
     parting: &'n mut Parting,
@@ -127,10 +127,10 @@ pub(super) struct CastOut<'n, S> {
     stuck: Vec<Id>,
     /// What was cast to our rumours.
     told: Vec<Shared>,
-    out: &'n mut S,
+    out: &'n mut dyn Out,
 }
 
-impl<S: Out> CastOut<'_, S> {
+impl CastOut<'_> {
     fn name(&self, who: u64) -> &str {
         self.names.get(&who).map_or("", String::as_str)
     }
@@ -187,7 +187,7 @@ fn deliver(
     link.send_reliable(now, CASTS, Endpoint { node, port: CASTS }, bytes)
 }
 
-impl<'o, S: Out> Sink<cast::Output<'o>> for CastOut<'_, S> {
+impl<'o> Sink<cast::Output<'o>> for CastOut<'_> {
     fn push(&mut self, output: cast::Output<'o>) {
         match output {
             cast::Output::Send { to, bytes } | cast::Output::Reach { to, bytes } => self.send(to, bytes),
@@ -296,7 +296,7 @@ impl<E: Engine> Node<E> {
         &mut self,
         now: Instant,
         out: &mut S,
-        act: impl FnOnce(&mut Caster, &mut CastOut<'_, S>) -> Result<u64, CastError>,
+        act: impl FnOnce(&mut Caster, &mut CastOut<'_>) -> Result<u64, CastError>,
     ) -> Result<u64, Refused> {
         let result = self.with_caster(now, out, act).ok_or(Refused::Seatless)??;
         Ok(result)
@@ -307,7 +307,7 @@ impl<E: Engine> Node<E> {
         &mut self,
         now: Instant,
         out: &mut S,
-        act: impl FnOnce(&mut Caster, &mut CastOut<'_, S>) -> R,
+        act: impl FnOnce(&mut Caster, &mut CastOut<'_>) -> R,
     ) -> Option<R> {
         let Self { casts, link, parting, largest, .. } = self;
         let Casts { caster, sitters, names, unsent, .. } = casts.as_deref_mut()?;

@@ -9,13 +9,16 @@
 //! ```
 
 pub mod casts;
+mod membership;
 pub(crate) mod parting;
 mod route;
 mod rumours;
+pub mod scout;
 mod seats;
 mod start;
 
-pub use start::Start;
+pub use membership::Membership;
+pub use start::{Profile, Start};
 
 use crate::link::status::Ticket;
 use crate::link::{self, Link};
@@ -26,6 +29,7 @@ use parting::Parting;
 use phalanx_core::buf::Attachment;
 use phalanx_core::{Addr, Buf, Code, Fingerprint, Instant, Machine, Port, Sink};
 use route::{Errand, Heard};
+use scout::Scout;
 
 /// HI-1: the two planes of a hierarchy. Each has an engine of its own, which speaks and listens at a port of its own.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -34,6 +38,8 @@ pub enum Plane {
     Base,
     /// The zone of the supervisors.
     Management,
+    /// What a scout finds in the network around.
+    Scout,
 }
 
 impl Plane {
@@ -41,6 +47,7 @@ impl Plane {
         match self {
             Self::Base => Port(1),
             Self::Management => Port(2),
+            Self::Scout => Port(5),
         }
     }
 
@@ -48,6 +55,7 @@ impl Plane {
         match port {
             Port(1) => Some(Self::Base),
             Port(2) => Some(Self::Management),
+            Port(5) => Some(Self::Scout),
             Port(_) => None,
         }
     }
@@ -56,6 +64,7 @@ impl Plane {
         match self {
             Self::Base => Self::Management,
             Self::Management => Self::Base,
+            Self::Scout => Self::Scout,
         }
     }
 }
@@ -162,6 +171,8 @@ pub struct Node<E> {
     rumours: Option<Box<Rumours>>,
     /// What members cast; not all drivers do that either.
     casts: Option<Box<Casts>>,
+    /// Looks around in the network; where zones or seeds shall come from that.
+    scout: Option<Box<Scout>>,
     /// The largest datagram that the platform carries to any peer.
     largest: u16,
     /// What the link handed on, for the engine; and what the engine wants sent. Both empty between calls.
@@ -181,6 +192,7 @@ impl<E: Engine> Node<E> {
             management: None,
             rumours: None,
             casts: None,
+            scout: None,
             largest,
             heard,
             errands,
@@ -198,6 +210,7 @@ impl<E: Engine> Node<E> {
             management: Some(Box::new(management)),
             rumours: None,
             casts: None,
+            scout: None,
             largest,
             heard,
             errands,
@@ -251,6 +264,7 @@ impl<E: Engine> Node<E> {
         match plane {
             Plane::Base => self.engine.as_ref(),
             Plane::Management => self.management.as_deref(),
+            Plane::Scout => None,
         }
     }
 
@@ -312,6 +326,9 @@ impl<E: Engine> Node<E> {
         if let Some(management) = management {
             management.leave(now, code, &mut route::EngineOut { plane: Plane::Management, errands, out });
         }
+        if let Some(scout) = &mut self.scout {
+            scout.leave(now, code, errands, out);
+        }
         self.run_errands(now, out);
     }
 }
@@ -347,6 +364,7 @@ impl<E: Engine> Machine for Node<E> {
         if let Some(management) = management.as_mut().filter(|e| e.deadline() <= now) {
             management.expire(now, &mut route::EngineOut { plane: Plane::Management, errands, out });
         }
+        self.expire_scout(now, out);
         self.expire_rumours(now, out);
         self.run_errands(now, out);
         self.expire_casts(now, out);
@@ -362,6 +380,7 @@ impl<E: Engine> Machine for Node<E> {
         let engines = self.engine.iter().chain(self.management.as_deref()).map(Machine::deadline);
         let rumours = self.rumours.as_ref().map_or(Instant::NEVER, |r| r.deadline());
         let casts = self.casts.as_ref().map_or(Instant::NEVER, |c| c.deadline());
+        let casts = casts.min(self.scout.as_ref().map_or(Instant::NEVER, |s| s.deadline()));
         engines.fold(self.link.deadline().min(self.parting.deadline()).min(rumours).min(casts), Instant::min)
     }
 
@@ -373,6 +392,9 @@ impl<E: Engine> Machine for Node<E> {
         }
         if let Some(casts) = &self.casts {
             casts.fingerprint(print);
+        }
+        if let Some(scout) = &self.scout {
+            scout.fingerprint(print);
         }
         self.parting.fingerprint(print);
     }

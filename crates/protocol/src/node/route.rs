@@ -33,7 +33,7 @@ pub(super) enum Owned {
 
 /// A message by reference.
 #[derive(Clone, Debug)]
-pub(super) struct Letter(Arc<dyn Snapshot>);
+pub(super) struct Letter(pub(super) Arc<dyn Snapshot>);
 
 impl PartialEq for Letter {
     fn eq(&self, other: &Self) -> bool {
@@ -58,12 +58,12 @@ pub(super) enum Errand {
 const KEPT: usize = 4;
 
 /// The link's decisions.
-pub(super) struct LinkOut<'n, S> {
+pub(super) struct LinkOut<'n> {
     pub(super) heard: &'n mut Vec<Heard>,
-    pub(super) out: &'n mut S,
+    pub(super) out: &'n mut dyn Out,
 }
 
-impl<'o, S: Out> Sink<link::Output<'o>> for LinkOut<'_, S> {
+impl<'o> Sink<link::Output<'o>> for LinkOut<'_> {
     fn push(&mut self, output: link::Output<'o>) {
         match output {
             link::Output::Transmit { to, packet, ticket, answer } => {
@@ -106,13 +106,13 @@ impl<'o, S: Out> Sink<link::Output<'o>> for LinkOut<'_, S> {
 }
 
 /// The engine's decisions.
-pub(super) struct EngineOut<'n, S> {
+pub(super) struct EngineOut<'n> {
     pub(super) plane: Plane,
     pub(super) errands: &'n mut Vec<Errand>,
-    pub(super) out: &'n mut S,
+    pub(super) out: &'n mut dyn Out,
 }
 
-impl<'o, S: Out> Sink<member::Output<'o>> for EngineOut<'_, S> {
+impl<'o> Sink<member::Output<'o>> for EngineOut<'_> {
     fn push(&mut self, output: member::Output<'o>) {
         match output {
             member::Output::Datagram { to, bytes } => {
@@ -155,6 +155,7 @@ impl<E: Engine> Node<E> {
         let engine = match plane {
             Plane::Base => self.engine.as_mut(),
             Plane::Management => self.management.as_deref_mut(),
+            Plane::Scout => return self.tell_scout(now, input, out),
         };
         if let Some(engine) = engine {
             engine.handle(now, input, &mut EngineOut { plane, errands: &mut self.errands, out });
@@ -280,6 +281,12 @@ impl<E: Engine> Node<E> {
                 }
             }
             Errand::Cast { plane, group, bytes } => self.cast(plane, group, &bytes, out),
+            // Who speaks for its zone and guards it: from one plane to the other.
+            Errand::Message { from, plane, to, message } if from != plane && self.is_here(to) => {
+                let peer = Peer { addr: to, identity: self.link.identity(), boot: self.link.boot() };
+                let payload = Payload::Snapshot(&message.0);
+                self.tell_engine(now, plane, member::Input::Message { from: peer, payload }, out);
+            }
             Errand::Message { from, plane, to, message } => {
                 let sent = self.reach(to).and_then(|node| {
                     let to = Endpoint { node, port: plane.port() };
@@ -305,6 +312,12 @@ impl<E: Engine> Node<E> {
             Errand::Release { addr } if self.casts_to(addr) => {}
             Errand::Release { addr } => self.parting.part_with(&mut self.link, now, addr),
         }
+    }
+
+    /// Whether this is our own address.
+    fn is_here(&self, addr: Addr) -> bool {
+        let engine = self.engine();
+        engine.card(engine.me()).is_some_and(|card| card.addr == addr)
     }
 
     fn cast(&mut self, plane: Plane, group: Group, bytes: &Buf, out: &mut impl Out) {

@@ -1,22 +1,21 @@
 //! A node's rumours: who hears them, and how they are begun.
 
 use super::route::{EngineOut, Errand};
-use super::{Node, Out, Output, Plane};
+use super::{Membership, Node, Out, Output, Plane};
 use crate::member::{Engine, Name};
 use crate::rumour::{self, Id, Input, Rumours, Words, keys::Keys};
-use crate::zone::Zone;
 use phalanx_core::{Addr, Buf, Code, Duration, Instant, Machine, Sink};
 
 /// What a letter has besides its words, at most.
 const LETTER_MAX: usize = 512;
 
 /// The rumours' decisions.
-struct RumoursOut<'n, S> {
+struct RumoursOut<'n> {
     errands: &'n mut Vec<Errand>,
-    out: &'n mut S,
+    out: &'n mut dyn Out,
 }
 
-impl<'o, S: Out> Sink<rumour::Output<'o>> for RumoursOut<'_, S> {
+impl<'o> Sink<rumour::Output<'o>> for RumoursOut<'_> {
     fn push(&mut self, output: rumour::Output<'o>) {
         match output {
             rumour::Output::Send { to, bytes } => self.errands.push(Errand::Rumour { to, bytes: Buf::copy_of(bytes) }),
@@ -25,12 +24,13 @@ impl<'o, S: Out> Sink<rumour::Output<'o>> for RumoursOut<'_, S> {
     }
 }
 
-impl Node<Zone> {
-    /// HI-3: asks for the full membership of a zone; at supervisors. See [`Zone::inquire`].
+impl Node<Membership> {
+    /// HI-3: asks for the full membership of a zone; at supervisors. See [`Zone::inquire`](crate::zone::Zone::inquire).
     pub fn inquire(&mut self, now: Instant, zone: &Name, out: &mut impl Out) -> bool {
         let Self { management, errands, .. } = self;
         let plane = Plane::Management;
-        let asked = management.as_mut().is_some_and(|m| m.inquire(zone, &mut EngineOut { plane, errands, out }));
+        let management = management.as_mut().and_then(|m| m.zone_mut());
+        let asked = management.is_some_and(|m| m.inquire(zone, &mut EngineOut { plane, errands, out }));
         self.run_errands(now, out);
         asked
     }
@@ -158,7 +158,7 @@ impl<E: Engine> Node<E> {
         &mut self,
         now: Instant,
         out: &mut S,
-        act: impl FnOnce(&mut Rumours, &[Addr], &mut RumoursOut<'_, S>) -> Result<R, Code>,
+        act: impl FnOnce(&mut Rumours, &[Addr], &mut RumoursOut<'_>) -> Result<R, Code>,
     ) -> Result<R, Code> {
         let neighbours = self.engine().linked();
         let Some(rumours) = &mut self.rumours else { return Err(Code::NotInitialized) };

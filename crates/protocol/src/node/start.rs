@@ -1,14 +1,26 @@
-//! A member of a zone, ready to be driven: what most programs need to begin with.
+//! A member, ready to be driven: what most programs need to begin with.
 
-use super::Node;
+use super::scout::{Scout, ScoutConfig};
+use super::{Membership, Node};
+use crate::baselines;
 use crate::link::seal::KeyRing;
 use crate::link::sign::Signer;
 use crate::link::{self, Link};
-use crate::member::{Card, Frozen, Name, Roster};
+use crate::member::{Card, Engine, Frozen, Name, Roster};
+use crate::segment::{Segment, SegmentConfig};
 use crate::zone::hierarchy::Role;
 use crate::zone::{Config, Zone};
 use phalanx_core::{Addr, Boot, Instant, Rng};
 use std::sync::Arc;
+
+/// On which engine a cluster runs, and how.
+#[derive(Clone, Debug)]
+pub enum Profile {
+    /// Zones.
+    Zone(Config),
+    /// Segments of the network.
+    Segment(SegmentConfig),
+}
 
 /// What a member starts with.
 #[derive(Clone, Debug)]
@@ -66,20 +78,57 @@ impl Start {
         Card { identity: self.signer().identity(), addr: self.addr, name: self.name.clone() }
     }
 
-    /// The node; nothing is sent before its first `expire`.
+    /// The node, of zones; nothing is sent before its first `expire`.
     #[must_use]
     pub fn node(&self, now: Instant) -> Node<Zone> {
-        let part = |at: usize| -> [u8; 16] { std::array::from_fn(|i| self.entropy[at + i]) };
-        let seed = u64::from_le_bytes(std::array::from_fn(|i| self.entropy[48 + i]));
-        let (signer, card) = (self.signer(), self.card());
-        let link = Link::new(Arc::new(link::Config::default()), Arc::clone(&self.ring), signer, Boot(part(32)), seed);
-        let profile = Arc::new(self.profile.clone());
+        self.around(self.zone(&self.profile, now))
+    }
+
+    /// The node, on whichever engine; `profile` says how instead of [`Start::profile`].
+    #[must_use]
+    pub fn member(&self, profile: &Profile, now: Instant) -> Node<Membership> {
+        match profile {
+            Profile::Zone(config) => self.around(self.zone(config, now).into()),
+            Profile::Segment(config) => {
+                let start = baselines::Start {
+                    card: self.card(),
+                    incarnation: self.incarnation,
+                    bootstrap: self.seeds.clone(),
+                    shared: Arc::clone(&self.known),
+                };
+                Node::new(self.link(), Segment::new(*config, start, Rng::new(self.seed(), 1), now).into(), self.largest)
+            }
+        }
+    }
+
+    /// What looks around for this member, see [`scout`](super::scout).
+    #[must_use]
+    pub fn scout(&self, config: ScoutConfig, profile: &Config, now: Instant) -> Scout {
+        Scout::new(config, profile.clone(), &self.card(), self.incarnation, self.seed(), now)
+    }
+
+    fn seed(&self) -> u64 {
+        u64::from_le_bytes(std::array::from_fn(|i| self.entropy[48 + i]))
+    }
+
+    fn link(&self) -> Link {
+        let boot = Boot(std::array::from_fn(|i| self.entropy[32 + i]));
+        let config = link::Config { groups: true, ..link::Config::default() };
+        Link::new(Arc::new(config), Arc::clone(&self.ring), self.signer(), boot, self.seed())
+    }
+
+    fn zone(&self, profile: &Config, now: Instant) -> Zone {
+        let profile = Arc::new(profile.clone());
         let roster = Roster::new(Arc::clone(&self.known), profile.members);
         let seeds: Arc<[Addr]> = self.seeds.iter().copied().collect();
-        let zone = Zone::new(&profile, roster, &card, self.incarnation, &seeds, Rng::new(seed, 1), now);
+        let rng = Rng::new(self.seed(), 1);
+        Zone::new(&profile, roster, &self.card(), self.incarnation, &seeds, rng, now).with_role(self.role.clone())
+    }
+
+    fn around<E: Engine>(&self, zone: E) -> Node<E> {
         match &self.role {
-            Role::Management => Node::supervisor(link, zone.with_role(Role::Management), self.largest),
-            role => Node::new(link, zone.with_role(role.clone()), self.largest),
+            Role::Management => Node::supervisor(self.link(), zone, self.largest),
+            Role::Alone | Role::Base { .. } => Node::new(self.link(), zone, self.largest),
         }
     }
 }

@@ -2,7 +2,7 @@
 
 use super::Segment;
 use super::level::{Level, Role};
-use crate::member::{Out, Output, Slot};
+use crate::member::{Out, Slot};
 use phalanx_core::{Identity, Instant};
 use phalanx_wire::segment::short;
 
@@ -151,7 +151,7 @@ impl Segment {
             (pulse.leaves, pulse.leads) = (true, false);
             self.scratch.clear();
             phalanx_wire::segment::beat(top, &pulse, &mut self.scratch);
-            out.push(Output::Cast { group: self.group_of(top), bytes: &self.scratch });
+            self.cast(top, out);
             self.levels.pop();
             let until = self.orphans_until(now, top);
             self.book.unhear_all(now, top, until, out);

@@ -1,4 +1,4 @@
-//! Segments: membership that takes the shape of the network (003; TG-1 to TG-7).
+//! Segments: membership that takes the shape of the network (003; TG-1 to TG-8).
 //!
 //! Each node multicasts that it lives to its own segment only: with a TTL of 1. The nodes of a segment elect a leader, which also speaks with
 //! a TTL of 2, to the leaders that it reaches so; their leader climbs on. So groups take the shape of the network, nobody configures them, and a
@@ -27,8 +27,10 @@
 //! | `level` | one group: who is heard, who leads |
 //! | `lead` | elections, climbing, backups |
 //! | `tell` | updates, polls and images |
+//! | `fan` | the same without multicast: who is in which segment is configured (TG-8) |
 
 mod book;
+mod fan;
 mod lead;
 mod level;
 mod tell;
@@ -38,10 +40,14 @@ mod tests;
 use crate::baselines::{PERIOD_LEAST, Start};
 use crate::member::{Card, Engine, Input, Out, Output, Peer as From, Slot, Version};
 use book::{Book, Note};
+use fan::Fan;
+pub use fan::{SegmentMap, WIDTH};
 use level::{Level, Peer};
 use phalanx_core::{Addr, Code, Duration, Fingerprint, Group, Instant, Machine, Payload, Rng, Sink};
 use phalanx_wire::baseline::{ENTRY_MAX, Entry};
 use phalanx_wire::segment::{self, CHECKSUM, HEADER, PULSE, Packet, Pulse, Says, short};
+use std::collections::BTreeSet;
+use std::sync::Arc;
 
 /// Levels there may be: a byte has a bit for each.
 pub const LEVELS_MAX: u8 = 8;
@@ -61,7 +67,7 @@ pub struct SegmentConfig {
     pub listens: u8,
     /// The multicast group of level 0; each level has the next one.
     pub group: u16,
-    /// TG-1: the largest TTL; at most [`LEVELS_MAX`].
+    /// TG-1: the largest TTL; at most [`LEVELS_MAX`]. TG-8: without multicast, the most levels there are, and the highest holds all segments.
     pub max_ttl: u8,
     /// Heartbeats are padded to this size; 0: those that say nothing new are short.
     pub heartbeat_bytes: u16,
@@ -134,6 +140,23 @@ pub struct Counters {
     pub polls: u64,
     /// Of those: because too many updates were missed.
     pub gaps: u64,
+    /// TG-8: heartbeats to where somebody may be who is not heard.
+    pub knocks: u64,
+    /// TG-8: hints where a leader is that were not followed: beyond the bound of a period, or nobody of ours is there.
+    pub hints: u64,
+}
+
+/// One of a node's levels (TG-1, TG-2).
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Standing {
+    /// Its number; its TTL is one more.
+    pub level: u8,
+    /// Who leads it; nobody while it has none.
+    pub leader: Option<Slot>,
+    /// Who takes over.
+    pub backup: Option<Slot>,
+    /// Who is heard there, we included.
+    pub members: Vec<Slot>,
 }
 
 /// A node that takes part in the groups of its segment, and of those above when it leads.
@@ -143,6 +166,8 @@ pub struct Segment {
     book: Book,
     /// From level 0 up; each but the last one we lead.
     levels: Vec<Level>,
+    /// TG-8: there is no multicast.
+    fan: Option<Fan>,
     beat_at: Instant,
     /// Groups that are heard; a platform need not be able to stop that.
     hears: u8,
@@ -158,13 +183,35 @@ impl Segment {
     /// # Panics
     /// When there is no room for one member, or our own address is a group.
     #[must_use]
-    pub fn new(mut config: SegmentConfig, start: Start, mut rng: Rng, now: Instant) -> Self {
+    pub fn new(config: SegmentConfig, start: Start, rng: Rng, now: Instant) -> Self {
+        Self::with(config, None, start, rng, now)
+    }
+
+    /// TG-8: the same where there is no multicast: who may be in which segment is configured. One who is in none is a segment alone.
+    ///
+    /// # Panics
+    /// When there is no room for one member, or our own address is a group.
+    #[must_use]
+    pub fn unicast(config: SegmentConfig, map: &Arc<SegmentMap>, start: Start, rng: Rng, now: Instant) -> Self {
+        Self::with(config, Some(map), start, rng, now)
+    }
+
+    fn with(
+        mut config: SegmentConfig,
+        map: Option<&Arc<SegmentMap>>,
+        start: Start,
+        mut rng: Rng,
+        now: Instant,
+    ) -> Self {
         config.period = config.period.max(PERIOD_LEAST);
-        config.max_ttl = config.max_ttl.clamp(1, LEVELS_MAX);
+        let levels = map.map_or(LEVELS_MAX, |map| map.levels());
+        config.max_ttl = config.max_ttl.clamp(1, levels);
         config.datagram_bytes = config.datagram_bytes.max((HEADER + PULSE + ENTRY_MAX + CHECKSUM) as u16);
         config.heartbeat_bytes = config.heartbeat_bytes.min(config.datagram_bytes);
         let beat_at = now + Duration(rng.below(config.period.0));
+        let fan = map.map(|map| Fan::new(Arc::clone(map), start.card.addr, &config, rng.u32()));
         let mut node = Self {
+            fan,
             book: Book::new(start, config.members),
             levels: Vec::new(),
             beat_at,
@@ -193,6 +240,48 @@ impl Segment {
     /// Who is heard in a level of ours.
     pub fn group(&self, level: u8) -> impl Iterator<Item = Slot> + '_ {
         self.levels.get(usize::from(level)).into_iter().flat_map(|l| l.peers.keys().copied())
+    }
+
+    /// Our levels, from 0 up, as an operator wants to see them.
+    #[must_use]
+    pub fn levels(&self) -> Vec<Standing> {
+        let me = self.book.me();
+        let named = |own: &Level, name: u64| {
+            let mut all = own.peers.keys().copied().chain([me]);
+            all.find(|&s| name != 0 && self.book.identity(s).is_some_and(|i| short(&i) == name))
+        };
+        let standing = |own: &Level| Standing {
+            level: own.number,
+            leader: if own.leads() { Some(me) } else { own.follows() },
+            backup: match own.follows().and_then(|leader| own.peers.get(&leader)) {
+                Some(leader) => named(own, leader.pulse.backup),
+                None => own.backup,
+            },
+            members: own.peers.keys().copied().chain([me]).collect(),
+        };
+        self.levels.iter().map(standing).collect()
+    }
+
+    /// Whether we have found those around us, or know that there is nobody: each of our levels has a leader.
+    #[must_use]
+    pub fn is_settled(&self) -> bool {
+        self.leaders().all(|leader| leader.is_some())
+    }
+
+    /// With whom we exchange what we know: whom we follow, and who follows us.
+    pub fn neighbours(&self) -> impl Iterator<Item = Slot> + '_ {
+        let all: BTreeSet<Slot> = self
+            .levels
+            .iter()
+            .flat_map(|l| l.follows().into_iter().chain(l.peers.keys().copied().filter(|_| l.leads())))
+            .collect();
+        all.into_iter()
+    }
+
+    /// Whether we lead the whole cluster, as far as we know: the highest level there is.
+    #[must_use]
+    pub fn is_top(&self) -> bool {
+        self.levels.len() == usize::from(self.config.max_ttl) && self.levels.last().is_some_and(Level::leads)
     }
 
     fn listening(&self) -> Duration {
@@ -269,6 +358,7 @@ impl Machine for Segment {
     fn fingerprint(&self, print: &mut Fingerprint) {
         self.book.fingerprint(print);
         self.levels.iter().for_each(|l| l.fingerprint(print));
+        self.fan.iter().for_each(|f| f.fingerprint(print));
         print.add(&self.hears).add(&self.budget);
         print.instant(self.beat_at);
     }
@@ -282,8 +372,7 @@ impl Segment {
             return;
         };
         if self.level(level).is_none() {
-            self.counters.strays += 1;
-            return;
+            return self.on_stray(from, level, says, out);
         }
         match says {
             Says::Heartbeat { pulse, entry } => self.on_heartbeat(now, from, level, (pulse, entry), out),
@@ -297,6 +386,7 @@ impl Segment {
                     out.push(Output::Datagram { to: from.addr, bytes: &self.scratch });
                 }
             }
+            Says::Lead { addr } => self.on_lead(now, level, addr, out),
         }
     }
 
@@ -375,6 +465,7 @@ impl Segment {
             return self.on_leaves(now, level, slot, out);
         }
         let (losses, introduce) = (self.config.losses, self.config.heartbeat_bytes == 0);
+        let is_unicast = self.fan.is_some();
         let Some(own) = self.level_mut(level) else { return };
         let is_new = !own.peers.contains_key(&slot);
         let peer = own.peers.entry(slot).or_insert_with(|| Peer::new(now, pulse));
@@ -384,10 +475,15 @@ impl Segment {
         if is_new && introduce {
             own.introduce = own.introduce.max(losses.min(2));
         }
-        // TG-3: whoever leads pulls from who comes from below. What a leader knows is pulled when it is followed.
-        let is_pulled = is_new && level > 0 && own.leads() || pulse.leads && (is_new || !before.leads) && !own.leads();
+        // TG-3: whoever leads pulls from who comes from below. What a leader knows is pulled when it is followed. Without multicast all pull: what
+        // it told when it came was for those whom it heard by then.
+        let is_pulled = is_new && level > 0 && (own.leads() || is_unicast)
+            || pulse.leads && (is_new || !before.leads) && !own.leads();
         if is_pulled {
             self.poll(now, level, slot, out);
+        }
+        if is_new && is_unicast {
+            self.greet(now, level, slot, out);
         }
         self.look_for_leader(now, level, out);
         if is_other {
@@ -401,6 +497,7 @@ impl Segment {
         self.beat_at = if next > now { next } else { now + self.config.period };
         self.budget = self.config.answers;
         self.book.beat();
+        self.part_with_silent(now, out);
         for level in 0..self.levels.len() as u8 {
             self.beat_in(now, level, out);
         }
@@ -408,7 +505,7 @@ impl Segment {
 
     /// A heartbeat in one of our levels.
     fn beat_in(&mut self, now: Instant, level: u8, out: &mut impl Out) {
-        if self.hears & (1 << level) == 0 {
+        if self.fan.is_none() && self.hears & (1 << level) == 0 {
             self.hears |= 1 << level;
             out.push(Output::Hear { group: self.group_of(level).number });
         }
@@ -417,9 +514,21 @@ impl Segment {
         let is_whole = own.introduce > 0;
         own.introduce = own.introduce.saturating_sub(1);
         self.encode(now, level, is_whole, None);
-        out.push(Output::Cast { group: self.group_of(level), bytes: &self.scratch });
+        self.cast(level, out);
         if self.level_mut(level).is_some_and(|own| std::mem::take(&mut own.repeats)) {
             self.cast_last(level, out);
+        }
+        self.knock(now, level, out);
+    }
+
+    /// Says what is in `scratch` to all in a level of ours: to its group, or to each who is heard there.
+    fn cast(&self, level: u8, out: &mut impl Out) {
+        if self.fan.is_none() {
+            return out.push(Output::Cast { group: self.group_of(level), bytes: &self.scratch });
+        }
+        let heard = self.level(level).into_iter().flat_map(|l| l.peers.keys());
+        for to in heard.filter_map(|&slot| Some(self.book.card(slot)?.addr)) {
+            out.push(Output::Datagram { to, bytes: &self.scratch });
         }
     }
 
@@ -498,7 +607,7 @@ impl Engine for Segment {
         for level in 0..self.levels.len() as u8 {
             self.encode(now, level, true, Some(code));
             for _ in 0..self.config.farewells.max(1) {
-                out.push(Output::Cast { group: self.group_of(level), bytes: &self.scratch });
+                self.cast(level, out);
             }
         }
         self.book.close();
@@ -506,9 +615,6 @@ impl Engine for Segment {
     }
 
     fn linked(&self) -> Vec<Addr> {
-        let near = self.levels.iter().flat_map(|l| {
-            l.follows().into_iter().chain(l.leads().then_some(l).into_iter().flat_map(|l| l.peers.keys().copied()))
-        });
-        near.filter_map(|slot| Some(self.book.card(slot)?.addr)).collect()
+        self.neighbours().filter_map(|slot| Some(self.book.card(slot)?.addr)).collect()
     }
 }

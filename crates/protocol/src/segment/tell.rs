@@ -78,7 +78,7 @@ impl Segment {
 
     /// Tells the last change set in a level, and those before it that fit.
     pub(super) fn cast_last(&mut self, level: u8, out: &mut impl Out) {
-        let (group, room) = (self.group_of(level), self.room());
+        let room = self.room();
         let Some(own) = self.levels.get_mut(usize::from(level)) else { return };
         // As many of those before it as fit.
         let (mut first, mut bytes) = (own.last.len(), 0);
@@ -88,7 +88,7 @@ impl Segment {
         }
         self.scratch.clear();
         segment::update(level, own.told, own.last.range(first..).map(|s| &s[..]), &mut self.scratch);
-        out.push(Output::Cast { group, bytes: &self.scratch });
+        self.cast(level, out);
     }
 
     /// We have come to a level: those there hear for whom we answer.
@@ -230,10 +230,15 @@ impl Segment {
     ) {
         let slot = self.book.find(&from.identity);
         let peer = slot.and_then(|slot| self.level_mut(level)?.peers.get_mut(&slot));
-        let Some((by, peer)) = slot.zip(peer).filter(|(_, peer)| number >= peer.upto) else {
+        let Some((by, peer)) = slot.zip(peer) else {
             self.counters.strays += 1;
             return;
         };
+        if number < peer.upto {
+            // What it told since has overtaken it: an older image would take that back. A new one is asked for.
+            self.counters.strays += 1;
+            return self.poll(now, level, by, out);
+        }
         (peer.upto, peer.lags_since) = (number, Instant::NEVER);
         let me = self.book.identity(self.book.me()).map_or(0, |i| short(&i));
         let is_led = self.is_led_by(level, by);

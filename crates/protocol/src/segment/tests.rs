@@ -1,5 +1,7 @@
 //! Segments on a simulated network with routers (TG-1 to TG-7).
 
+mod unicast;
+
 use super::*;
 use crate::baselines::net::{Net, Told, Way, Weather, card};
 use crate::member::Why;

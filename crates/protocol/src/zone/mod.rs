@@ -143,6 +143,8 @@ pub struct Zone {
     watch: Watch,
     attributes: Attributes,
     office: Office,
+    /// See [`Zone::invitation`].
+    invitation: Option<(Name, Addr)>,
     damping: Damping,
     names: Option<Box<Namesakes>>,
     /// When to look for neighbours, and what the view looked like when we did.
@@ -200,6 +202,7 @@ impl Zone {
             watch,
             attributes: Attributes::new(me, config.attributes()),
             office: Office::None,
+            invitation: None,
             damping: Damping::new(),
             names: None,
             mend_at: Instant::NEVER,

@@ -12,9 +12,10 @@ use phalanx_protocol::link::sign::Signer;
 use phalanx_protocol::link::{self, Link};
 use phalanx_protocol::member::{Card, Engine, Frozen, Name, Roster};
 use phalanx_protocol::node::{Node, casts};
-use phalanx_protocol::segment::{LEVELS_MAX, Segment, SegmentConfig};
+use phalanx_protocol::segment::{LEVELS_MAX, Segment, SegmentConfig, SegmentMap};
 use phalanx_protocol::zone::hierarchy::Role;
 use phalanx_protocol::zone::{self, Zone};
+use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -251,6 +252,31 @@ pub fn build_segments(
         let group = config.group.wrapping_add(zone.wrapping_mul(LEVELS_MAX.into()));
         let rng = Rng::new(birth.rng.u64(), 1);
         Segment::new(SegmentConfig { group, ..config }, shared.start(birth), rng, birth.now)
+    })
+}
+
+/// TG-8: the same without multicast: each zone's segments are configured, as the network's topology has them.
+///
+/// # Errors
+/// When setup makes no sense.
+pub fn build_segments_unicast(
+    setup: &Setup,
+    options: &Options,
+    config: SegmentConfig,
+) -> Result<(Sim<Member<Segment>>, Telling), NetworkError> {
+    let (layout, topology) = (Layout::new(setup.nodes, options), &setup.network.topology);
+    // Segments of no size are refused before they are counted.
+    topology.compile(setup.nodes)?;
+    let map = |zone: u32| {
+        let mut segments: BTreeMap<u32, Vec<Addr>> = BTreeMap::new();
+        layout.nodes_of(zone).for_each(|n| segments.entry(topology.segment(n)).or_default().push(Addr::Local(n)));
+        Arc::new(SegmentMap::new(segments.into_values()))
+    };
+    let maps: Vec<Arc<SegmentMap>> = (0..=layout.zones()).map(map).collect();
+    build_with(setup, options, move |shared, birth| {
+        let map = &maps[shared.layout.zone_of(birth.node) as usize];
+        let rng = Rng::new(birth.rng.u64(), 1);
+        Segment::unicast(config, map, shared.start(birth), rng, birth.now)
     })
 }
 

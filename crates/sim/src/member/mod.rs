@@ -21,7 +21,9 @@ pub mod sweep;
 mod tests;
 mod watch;
 
-pub use build::{Layout, Options, Telling, build, build_all_to_all, build_gossip, build_segments};
+pub use build::{
+    Layout, Options, Telling, build, build_all_to_all, build_gossip, build_segments, build_segments_unicast,
+};
 pub use watch::{Boot, all_views_full, boot, last_known, zones_known};
 
 use crate::process::{Ctx, Process, StreamEvent};

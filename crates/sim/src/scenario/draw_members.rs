@@ -32,6 +32,10 @@ pub(super) fn draw_members(seed: u64, engine: Engine) -> String {
     if engine == Engine::AllToAll {
         put!(out, "multicast = {multicast}");
     }
+    // TG-8. By number, so that other seeds stay what they were.
+    if engine == Engine::Segment && seed.is_multiple_of(3) {
+        put!(out, "multicast = false");
+    }
     put!(out, "by_reference = {by_reference}\nstart_within = \"{}ns\"", drawn.start_within.0);
     put!(out, "\n[network]\nlatency = {{ kind = \"uniform\", min_us = 100, max_us = {:.3} }}", drawn.slowest_us);
     put!(out, "loss = {:.6}", drawn.loss);
@@ -143,6 +147,7 @@ mod tests {
             }
             let hierarchy = ["wan", "local", "supervisors"].iter().all(|w| words.contains(*w));
             assert_eq!(hierarchy, engine == Engine::Zone);
+            assert_eq!(words.contains("multicast"), matches!(engine, Engine::AllToAll | Engine::Segment));
         }
         assert_eq!(draw_members(7, Engine::Zone), draw_members(7, Engine::Zone));
         assert_ne!(draw_members(7, Engine::Zone), draw_members(8, Engine::Zone));

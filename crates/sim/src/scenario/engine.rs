@@ -62,6 +62,8 @@ pub enum Membership {
     Gossip(GossipConfig),
     /// Segments.
     Segment(SegmentConfig),
+    /// TG-8: segments without multicast.
+    SegmentUnicast(SegmentConfig),
 }
 
 /// Nodes that run a membership engine.
@@ -93,7 +95,7 @@ impl Members {
             Membership::Zone => Engine::Zone,
             Membership::AllToAll(_) => Engine::AllToAll,
             Membership::Gossip(_) => Engine::Gossip,
-            Membership::Segment(_) => Engine::Segment,
+            Membership::Segment(_) | Membership::SegmentUnicast(_) => Engine::Segment,
         }
     }
 
@@ -193,7 +195,7 @@ impl MembersText {
         if !known.contains(&profile) {
             return Err(Problem::new("profile", unknown(profile, known)));
         }
-        if self.multicast.is_some() && engine != Engine::AllToAll {
+        if self.multicast.is_some() && !matches!(engine, Engine::AllToAll | Engine::Segment) {
             return Err(Problem::new("multicast", format!("does not apply to engine `{}`", engine.name())));
         }
         let paper = profile == "paper";
@@ -203,8 +205,10 @@ impl MembersText {
             Engine::AllToAll => Membership::AllToAll(AllToAllConfig::lan(group)),
             Engine::Gossip if paper => Membership::Gossip(GossipConfig::paper()),
             Engine::Gossip => Membership::Gossip(GossipConfig::lan()),
-            Engine::Segment if paper => Membership::Segment(SegmentConfig::paper(1, SEGMENT_TTL)),
-            Engine::Segment => Membership::Segment(SegmentConfig::lan(1, SEGMENT_TTL)),
+            Engine::Segment => {
+                let config = if paper { SegmentConfig::paper } else { SegmentConfig::lan }(1, SEGMENT_TTL);
+                if group.is_some() { Membership::Segment(config) } else { Membership::SegmentUnicast(config) }
+            }
             Engine::Zone | Engine::Cast | Engine::Link | Engine::View => Membership::Zone,
         };
         let config = match profile {

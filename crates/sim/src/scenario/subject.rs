@@ -141,6 +141,11 @@ impl Scenario {
                 let tally = checks::register_baseline(&mut sim, nodes, options);
                 self.outcome(|| self.run_members(members, sim, tally, |_, _| None, |_, _, _| ()))
             }
+            Membership::SegmentUnicast(config) => {
+                let (mut sim, _) = member::build_segments_unicast(setup, options, config)?;
+                let tally = checks::register_baseline(&mut sim, nodes, options);
+                self.outcome(|| self.run_members(members, sim, tally, |_, _| None, |_, _, _| ()))
+            }
             Membership::Gossip(config) => {
                 let (mut sim, _) = member::build_gossip(setup, options, config)?;
                 let tally = checks::register_baseline(&mut sim, nodes, options);

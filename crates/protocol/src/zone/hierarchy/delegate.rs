@@ -126,6 +126,15 @@ impl Delegate {
         self.guards.contains(&addr)
     }
 
+    pub(super) fn follow(&mut self, now: Instant, supervisors: Arc<[Addr]>) {
+        if self.supervisors != supervisors {
+            self.supervisors = supervisors;
+            if self.rank.is_some() && self.guards.is_empty() {
+                self.ask_soon(now);
+            }
+        }
+    }
+
     fn ask_soon(&mut self, now: Instant) {
         self.wait = Duration::ZERO;
         self.ask_at = now;

@@ -77,7 +77,14 @@ impl Zone {
         if self.book.has_left() {
             return Err(Code::NotInitialized);
         }
-        let Office::Delegate(delegate) = &self.office else { return Err(Code::InvalidArgs) };
+        let delegate = match &self.office {
+            Office::Delegate(delegate) => delegate,
+            Office::None if self.len() == 1 => {
+                self.settle_in(now, zone, seeds, out);
+                return Ok(true);
+            }
+            Office::None | Office::Supervisor(_) => return Err(Code::InvalidArgs),
+        };
         let (left, supervisors) = (delegate.zone().clone(), delegate.supervisors());
         if left == *zone {
             return Ok(false);
@@ -104,6 +111,46 @@ impl Zone {
         self.on_hints(now, there, false, out);
         self.rearm();
         Ok(true)
+    }
+
+    /// Whoever is in no zone and alone has nobody to take leave of.
+    fn settle_in(&mut self, now: Instant, zone: &Name, seeds: &[Addr], out: &mut impl Out) {
+        self.now = now;
+        self.invitation = None;
+        self.discovery.renew(now, &seeds.iter().copied().collect());
+        self.office = Office::Delegate(Box::new(Delegate::moved(zone.clone(), Arc::default())));
+        self.book.speak_up(self.book.version(), &self.roster);
+        self.settle(now, out);
+        self.rearm();
+    }
+
+    /// While we are in no zone and alone: who answered us from which one. To be where others are is why we asked.
+    #[must_use]
+    pub fn invitation(&self) -> Option<&(Name, Addr)> {
+        self.invitation.as_ref().filter(|_| self.is_free())
+    }
+
+    /// True while we are in no zone, and alone.
+    #[must_use]
+    pub fn is_free(&self) -> bool {
+        matches!(self.office, Office::None) && self.len() == 1
+    }
+
+    /// Where supervisors are looked for; none without a hierarchy.
+    #[must_use]
+    pub fn supervisors(&self) -> Arc<[Addr]> {
+        match &self.office {
+            Office::Delegate(delegate) => delegate.supervisors(),
+            Office::None | Office::Supervisor(_) => Arc::default(),
+        }
+    }
+
+    /// Supervisors are at these places from now on. Those that guard our zone go on doing so.
+    pub fn follow(&mut self, now: Instant, supervisors: Arc<[Addr]>) {
+        if let Some(delegate) = self.delegate() {
+            delegate.follow(now, supervisors);
+            self.rearm();
+        }
     }
 
     /// Whoever speaks for its zone and leaves it says so, and speaks for it no more.
@@ -143,6 +190,8 @@ impl Zone {
         match letter.kind() {
             LetterKind::Elsewhere => {
                 self.on_elsewhere(from.addr, out);
+                self.invitation =
+                    zone.filter(|_| self.is_free()).map(|zone| (zone, from.addr)).or(self.invitation.take());
                 let hints = letter.alive().into_iter().map(|m| m.0.addr).collect();
                 self.on_hints(now, hints, false, out);
             }

@@ -13,6 +13,7 @@
 
 use super::error::{QueryError, Wrong};
 use super::lex::{Lexer, Token};
+use super::names::Names;
 use super::{Choice, Compare, DEPTH_MAX, Expr, KEY_MAX, LENGTH_MAX, Literal, NUMBERS, PATTERN_MAX, Pattern, Query};
 use regex_lite::RegexBuilder;
 
@@ -33,7 +34,7 @@ pub(super) fn parse(text: &str) -> Result<Query, QueryError> {
     let mut parser = Parser { text, lexer, at, token, depth: 0 };
     let root = parser.or()?;
     match parser.token {
-        Token::End => Ok(Query { root }),
+        Token::End => Ok(Query { names: Names::of(&root), root }),
         _ => Err(parser.expected(JOINT)),
     }
 }

@@ -19,20 +19,29 @@
 //! to pattern and text: a query can come from anybody. `regex` would be faster on long texts; ours have tens of bytes,
 //! and it would be the largest dependency of the core.
 //!
+//! Daemons answer queries from their engine's attributes, programs from a copy in their own memory. Both read a query with
+//! this code, and look up its keys with this code ([`Service`], [`matches`](Query::matches)), so both find the same.
+//!
 //! | file | idea |
 //! |---|---|
 //! | `lex` | words, numbers, signs |
 //! | `parse` | the grammar |
 //! | `error` | where it is wrong and what is accepted there |
+//! | `service` | what a service can be asked about, and in which order a key is looked up |
+//! | `names` | which names anything that fits must have |
 
 mod error;
 mod lex;
+mod names;
 mod parse;
+mod service;
 
 #[cfg(test)]
 mod tests;
 
 pub use error::{QueryError, Wrong};
+pub use names::Names;
+pub use service::{BUILT_IN, LOAD, PREFIX, Service};
 
 use regex_lite::Regex;
 use std::fmt::{self, Write};
@@ -47,9 +56,7 @@ pub const KEY_MAX: usize = 128;
 /// The most memory that the program of a regular expression may take.
 pub const PATTERN_MAX: usize = 64 * 1024;
 
-/// Keys that each service has.
-pub(super) const BUILT_IN: [&str; 5] = ["name", "port", "partition", "tag", "node"];
-/// Those that are numbers.
+/// Keys of a service that are numbers.
 const NUMBERS: [&str; 2] = ["port", "partition"];
 const KEYWORDS: [&str; 5] = ["and", "or", "not", "in", "has"];
 
@@ -71,9 +78,13 @@ pub enum Value<'a> {
 }
 
 /// A query, ready to be asked.
+///
+/// Threads that ask one with a regular expression at the same time take turns for an instant; a clone for each thread
+/// spares them that.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Query {
     root: Expr,
+    names: Names,
 }
 
 #[derive(Clone, PartialEq, Debug)]
@@ -145,6 +156,13 @@ impl Query {
     #[must_use]
     pub fn matches(&self, fields: &impl Fields) -> bool {
         self.root.holds(fields)
+    }
+
+    /// The names that services must have to be what the query asks for: for who has them in order, and need not look at
+    /// all.
+    #[must_use]
+    pub fn names(&self) -> &Names {
+        &self.names
     }
 }
 
