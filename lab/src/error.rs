@@ -42,6 +42,9 @@ pub(crate) enum Error {
     /// The system refused something.
     #[error(transparent)]
     Os(#[from] nix::Error),
+    /// There is no network of its own to be had.
+    #[error(transparent)]
+    Network(#[from] phalanx_netlab::Error),
     /// A peer library refused something.
     #[error("{library}: {reason}")]
     Peer {

@@ -32,7 +32,7 @@ impl Bed for UdpBed {
         Addr::Local(0)
     }
 
-    /// Linux carries no IPv6 multicast on loopback. The story passes on the address of a veth or a real interface.
+    /// Linux carries no IPv6 multicast on loopback. `routed.rs` has the story on hosts of their own.
     fn multicast(&self) -> Option<bool> {
         let group = Group { number: 1, ttl: 1 };
         let (mut node, mut outcome) = (self.open(), Ok(()));

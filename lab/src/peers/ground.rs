@@ -12,11 +12,10 @@
 
 use crate::error::Error;
 use nix::sched::{CloneFlags, unshare};
+use phalanx_netlab::{NAMES, obey};
 use serde_json::Value;
 use std::fs;
-use std::io::Write;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
-use std::process::{Command, Stdio};
 
 /// All members listen here, each at its own address.
 pub(super) const PORT: u16 = 7946;
@@ -27,8 +26,6 @@ const SUBNET: &str = "10.77.0.0/16";
 const ROUTER: &str = "10.77.255.254";
 /// Starts others so that the kernel ends them with the thread that started them, however that ends.
 const LAUNCHER: [&str; 3] = ["setpriv", "--pdeathsig", "KILL"];
-/// Where `ip` keeps the names of namespaces.
-const NAMES: &str = "/run/netns";
 /// The packet filter's tables: what is dropped, and what is counted.
 const CUTS: &str = "cuts";
 const COUNTS: &str = "counts";
@@ -84,8 +81,7 @@ impl Ground {
 
     /// What stands before a member's command: the kernel ends it with us, and it runs on its own host.
     pub(super) fn launcher(member: usize) -> Vec<String> {
-        let host = name(member);
-        LAUNCHER.into_iter().chain(["ip", "netns", "exec", &host]).map(str::to_owned).collect()
+        LAUNCHER.into_iter().map(str::to_owned).chain(phalanx_netlab::on(&name(member))).collect()
     }
 
     /// What was sent since the network is there; `None` when nobody can count it.
@@ -115,12 +111,14 @@ impl Ground {
             format!("add rule inet {CUTS} on ip saddr {at} drop"),
             format!("add rule inet {CUTS} on ip daddr {at} drop"),
         ];
-        obey("nft", &["-f", "-"], &commands.join("\n")).map(drop)
+        obey("nft", &["-f", "-"], &commands.join("\n"))?;
+        Ok(())
     }
 
     /// Drops nothing any more.
     pub(super) fn heal(&self) -> Result<(), Error> {
-        obey("nft", &["delete", "table", "inet", CUTS], "").map(drop)
+        obey("nft", &["delete", "table", "inet", CUTS], "")?;
+        Ok(())
     }
 }
 
@@ -197,27 +195,6 @@ fn counted_in(json: &str) -> Option<Sent> {
     let json: Value = serde_json::from_str(json).ok()?;
     let counter = json["nftables"].as_array()?.iter().find_map(|entry| entry.get("counter"))?;
     Some(Sent { packets: counter["packets"].as_u64()?, bytes: counter["bytes"].as_u64()? })
-}
-
-/// What a program prints, when it does what it is told by its arguments and on its standard input.
-fn obey(program: &'static str, arguments: &[&str], input: &str) -> Result<String, Error> {
-    let refused = |reason: String| Error::Peer { library: program, reason };
-    let piped = Command::new(program)
-        .args(arguments)
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn();
-    let mut child = piped.map_err(|e| refused(e.to_string()))?;
-    if let Some(mut stdin) = child.stdin.take() {
-        // Who does not read it says why on its standard error.
-        let _ = stdin.write_all(input.as_bytes());
-    }
-    let done = child.wait_with_output()?;
-    if done.status.success() {
-        return Ok(String::from_utf8_lossy(&done.stdout).into_owned());
-    }
-    Err(refused(format!("{}: {}", arguments.join(" "), String::from_utf8_lossy(&done.stderr).trim())))
 }
 
 #[cfg(test)]

@@ -4,15 +4,16 @@
 
 pub mod etcd;
 pub mod host;
-pub mod net;
+
+pub use phalanx_netlab as net;
 
 use host::Disk;
-use net::Network;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use phalanx_client::api::{Member, State, Status, What};
 use phalanx_client::blocking::Client;
 use phalanx_client::local::{Daemon, Start};
+use phalanx_netlab::Network;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -87,6 +88,8 @@ pub struct Cluster {
     home: IpAddr,
     nodes: Vec<Node>,
     network: Option<Network>,
+    /// Daemons are told where others are.
+    seeds: bool,
 }
 
 /// One daemon.
@@ -115,7 +118,7 @@ impl Cluster {
         let number = COUNT.fetch_add(1, Ordering::Relaxed);
         let dir = std::env::temp_dir().join(format!("{DIRS}{}-{number}", std::process::id()));
         std::fs::create_dir_all(&dir).expect("a directory for the cluster");
-        Self { dir, home: home(number), nodes: Vec::new(), network: None }
+        Self { dir, home: home(number), nodes: Vec::new(), network: None, seeds: true }
     }
 
     /// Nobody yet, on a network: each daemon that is added is on the next host.
@@ -132,6 +135,13 @@ impl Cluster {
         (0..n).for_each(|_| _ = cluster.add(arguments));
         cluster.wait_for_one_view();
         Some(cluster)
+    }
+
+    /// Daemons are told of nobody from now on: they find each other.
+    #[must_use]
+    pub fn without_seeds(mut self) -> Self {
+        self.seeds = false;
+        self
     }
 
     /// The network, to do harm to it.
@@ -201,7 +211,7 @@ impl Cluster {
         let seeds: Vec<String> = self.nodes.iter().filter_map(|n| n.addr).map(|a| a.to_string()).collect();
         let node = &mut self.nodes[number];
         let bind = node.addr.unwrap_or_else(|| SocketAddr::new(self.home, 0)).to_string();
-        let join: Vec<String> = seeds.into_iter().filter(|s| *s != bind).collect();
+        let join: Vec<String> = seeds.into_iter().filter(|s| *s != bind && self.seeds).collect();
         // What the story says of name, place and key counts, and so does a key that is kept.
         let given = |option: &str| arguments.iter().position(|a| *a == option).map(|at| arguments[at + 1]);
         let start = Start {
