@@ -7,7 +7,7 @@
 //! | in its segment the node | zone | seeds | supervisors |
 //! |---|---|---|---|
 //! | follows a leader | the leader's | the leader | the leader |
-//! | leads | its own; a new one when it is in none, and alone | leaders that it hears and who are in that zone | itself, which is one then |
+//! | leads | its own; a new one when it is in none, and free | leaders that it hears and who are in that zone | itself, which is one then |
 //!
 //! So the groups of the network become zones, and their leaders the management zone (DESIGN: *its groups become base zones,
 //! its leaders the first delegates*). A zone keeps its name whoever leads: the next leader is in it already. Segments that become
@@ -135,6 +135,11 @@ impl Scout {
         all
     }
 
+    /// Somebody else is around.
+    fn has_company(&self) -> bool {
+        self.segment.len() > 1
+    }
+
     /// A member of the management zone.
     fn supervisor(&self, seeds: &[Addr], now: Instant) -> Zone {
         let roster = Roster::new(Arc::default(), self.profile.members);
@@ -234,8 +239,10 @@ impl Node<Membership> {
             return None;
         }
         scout.look_at = now + AGAIN;
-        // It cannot fail: it is short, and nothing else is said there.
-        let _ = scout.segment.set(now, ZONE, Some(own.as_ref().map_or("", Name::as_str).as_bytes()));
+        // Who is free, and shall be in a zone, does not say that it is in none. It cannot fail: it is short, and alone.
+        let is_decided = !(scout.zones && is_free);
+        let zone = own.as_ref().map_or("", Name::as_str).as_bytes();
+        let _ = scout.segment.set(now, ZONE, is_decided.then_some(zone));
         let me = scout.segment.me();
         let leader = scout.segment.leaders().next().flatten();
         if leader != scout.leader.map(|l| l.0) {
@@ -264,7 +271,8 @@ impl Node<Membership> {
             return None;
         }
         match own {
-            None if is_free => {
+            // One who is alone waits for others who look around: whoever is told to join it may know nothing of zones.
+            None if is_free && scout.has_company() => {
                 let name = scout.founded();
                 return self.go_to(now, &name, &[], out);
             }

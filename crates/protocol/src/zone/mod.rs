@@ -145,6 +145,8 @@ pub struct Zone {
     office: Office,
     /// See [`Zone::invitation`].
     invitation: Option<(Name, Addr)>,
+    /// Others have been in our view.
+    has_met: bool,
     damping: Damping,
     names: Option<Box<Namesakes>>,
     /// When to look for neighbours, and what the view looked like when we did.
@@ -203,6 +205,7 @@ impl Zone {
             attributes: Attributes::new(me, config.attributes()),
             office: Office::None,
             invitation: None,
+            has_met: false,
             damping: Damping::new(),
             names: None,
             mend_at: Instant::NEVER,
@@ -295,6 +298,7 @@ impl Zone {
     }
 
     fn rearm(&mut self) {
+        self.has_met |= self.len() > 1;
         let news = if self.neighbours.iter().next().is_some() { self.pace.due_at() } else { Instant::NEVER };
         let own = [news, self.mend_at, self.discovery.deadline(), self.watch.deadline(), self.doubts_deadline()];
         let others = self.attributes.deadline().min(self.office_deadline()).min(self.damping.deadline());

@@ -79,7 +79,7 @@ impl Zone {
         }
         let delegate = match &self.office {
             Office::Delegate(delegate) => delegate,
-            Office::None if self.len() == 1 => {
+            Office::None if self.is_free() => {
                 self.settle_in(now, zone, seeds, out);
                 return Ok(true);
             }
@@ -124,16 +124,16 @@ impl Zone {
         self.rearm();
     }
 
-    /// While we are in no zone and alone: who answered us from which one. To be where others are is why we asked.
+    /// While we are free: who answered us, and from which zone. To be where others are is why we asked.
     #[must_use]
     pub fn invitation(&self) -> Option<&(Name, Addr)> {
         self.invitation.as_ref().filter(|_| self.is_free())
     }
 
-    /// True while we are in no zone, and alone.
+    /// True while we are in no zone, and have not met anybody: one that was cut off from others goes back to them.
     #[must_use]
     pub fn is_free(&self) -> bool {
-        matches!(self.office, Office::None) && self.len() == 1
+        matches!(self.office, Office::None) && !self.has_met
     }
 
     /// Where supervisors are looked for; none without a hierarchy.
