@@ -17,7 +17,7 @@ use phalanx_protocol::member::{Card, Engine, Frozen, Name, Why};
 use phalanx_protocol::node::Node;
 use std::io;
 use std::net::{SocketAddr, UdpSocket};
-use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, mpsc};
 use std::thread::{self, JoinHandle};
 use std::time;
@@ -54,6 +54,8 @@ struct Board {
     state: AtomicU8,
     /// Members in its view.
     alive: AtomicU32,
+    /// Levels that it leads.
+    leads: AtomicUsize,
     /// IP bytes that it heard.
     heard: AtomicU64,
 }
@@ -70,11 +72,15 @@ pub(super) struct Crowd {
 }
 
 impl Crowd {
-    /// Starts so many nodes on loopback.
+    /// Starts so many nodes on loopback; `leads` says how many levels one leads.
     ///
     /// # Errors
     /// What the system said: most often that there are too few descriptors or threads.
-    pub(super) fn start<E: Engine + Send + 'static>(nodes: u32, engine: impl Fn(Birth) -> E) -> io::Result<Self> {
+    pub(super) fn start<E: Engine + Send + 'static>(
+        nodes: u32,
+        engine: impl Fn(Birth) -> E,
+        leads: fn(&E) -> usize,
+    ) -> io::Result<Self> {
         // Who leads depends on identities: the same nodes in each run.
         let mut rng = Rng::new(SEED, nodes.into());
         let mut key = [0; 32];
@@ -109,7 +115,7 @@ impl Crowd {
             let driver = Driver::new(udp, Node::new(link, engine, largest), None, n.into());
             let (waker, tell, boards) = (driver.waker(), tell.clone(), Arc::clone(&crowd.boards));
             let thread =
-                thread::Builder::new().name(format!("n{n}")).spawn(move || drive(driver, n, &boards, &tell))?;
+                thread::Builder::new().name(format!("n{n}")).spawn(move || drive(driver, n, &boards, &tell, leads))?;
             crowd.seats.push((waker, thread));
         }
         Ok(crowd)
@@ -128,6 +134,18 @@ impl Crowd {
             }
             thread::sleep(time::Duration::from_millis(20));
         }
+    }
+
+    /// The first from `from` on that lives and leads so many levels.
+    pub(super) fn that_leads(&self, levels: usize, from: u32) -> Option<u32> {
+        let is = |b: &Board| b.state.load(Ordering::Relaxed) == RUNS && b.leads.load(Ordering::Relaxed) == levels;
+        (from..).zip(self.boards.iter().skip(from as usize)).find(|(_, b)| is(b)).map(|(n, _)| n)
+    }
+
+    /// The most levels that one leads.
+    pub(super) fn levels(&self) -> usize {
+        let living = self.boards.iter().filter(|b| b.state.load(Ordering::Relaxed) == RUNS);
+        living.map(|b| b.leads.load(Ordering::Relaxed)).max().unwrap_or(0)
     }
 
     /// IP bytes that all have heard so far.
@@ -160,7 +178,13 @@ impl Drop for Crowd {
     }
 }
 
-fn drive<E: Engine>(mut driver: Driver<Network, Node<E>>, n: u32, boards: &[Board], tell: &mpsc::Sender<Left>) {
+fn drive<E: Engine>(
+    mut driver: Driver<Network, Node<E>>,
+    n: u32,
+    boards: &[Board],
+    tell: &mpsc::Sender<Left>,
+    leads: fn(&E) -> usize,
+) {
     let board = &boards[n as usize];
     loop {
         match board.state.load(Ordering::Acquire) {
@@ -181,7 +205,9 @@ fn drive<E: Engine>(mut driver: Driver<Network, Node<E>>, n: u32, boards: &[Boar
                 let _ = tell.send(Left { observer: n, subject: member.0, at: time::Instant::now() });
             }
         }
-        board.alive.store(driver.node().engine().len() as u32, Ordering::Relaxed);
+        let engine = driver.node().engine();
+        board.alive.store(engine.len() as u32, Ordering::Relaxed);
+        board.leads.store(leads(engine), Ordering::Relaxed);
         driver.wait(Instant::NEVER);
     }
 }
@@ -268,22 +294,24 @@ fn free_port() -> io::Result<u16> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::segment::{Profile, segment};
+    use crate::segment::{Profile, leads, segment};
     use phalanx_protocol::baselines::Start;
     use phalanx_protocol::segment::Segment;
 
     /// Real sockets, real seals: two networks of which each hears its own level 0 only see each other through their leaders.
     #[test]
     fn networks_of_one_host_see_each_other_and_who_stops_is_missed() {
-        let (nodes, victim) = (GROUP + 2, 3);
+        let nodes = GROUP + 2;
         let config = segment(Profile::Lan, nodes);
-        let crowd = Crowd::start(nodes, |b| {
+        let engine = |b: Birth| {
             let start = Start { card: b.card, incarnation: 1, bootstrap: b.seeds, shared: b.known };
             Segment::new(config, start, b.rng, b.now)
-        });
-        let crowd = crowd.unwrap();
+        };
+        let crowd = Crowd::start(nodes, engine, leads).unwrap();
         assert!(crowd.sees(nodes, time::Duration::from_secs(60)));
+        assert!(crowd.levels() > 0);
         assert!(crowd.heard() > 0);
+        let victim = crowd.that_leads(0, 3).unwrap();
         let at = crowd.kill(victim);
         assert!(crowd.sees(nodes - 1, time::Duration::from_secs(60)));
         let left = crowd.left(time::Instant::now()).unwrap();

@@ -17,7 +17,8 @@ use crate::plot::Picture;
 use crate::report::{Row, row, significant};
 use phalanx_core::{Duration, Group};
 use phalanx_protocol::baselines::{AllToAllConfig, GossipConfig, analysis};
-use phalanx_protocol::segment::SegmentConfig;
+use phalanx_protocol::member::Engine;
+use phalanx_protocol::segment::{Segment, SegmentConfig};
 use phalanx_protocol::zone;
 
 /// 003 §5.2: bytes for each member, nodes of a network, time between packets, losses by which a node is dead.
@@ -105,6 +106,11 @@ fn zone(profile: Profile) -> zone::Config {
     }
 }
 
+/// How many levels a node leads.
+fn leads(engine: &Segment) -> usize {
+    engine.leaders().filter(|&leader| leader == Some(engine.me())).count()
+}
+
 /// By then all know who died.
 fn patience((runs, profile): Candidate, nodes: u32) -> Duration {
     match (runs, profile) {
@@ -125,8 +131,9 @@ struct Shown {
     deaths: Vec<(Option<f64>, Option<f64>)>,
     /// Leaders die, one after the other: when the last of the others knew.
     leaders: Vec<Option<f64>>,
-    /// How often somebody took somebody for dead who lived.
+    /// How often somebody took somebody for dead who lived; the same when it was a leader that died.
     mistakes: usize,
+    leader_mistakes: usize,
 }
 
 impl Shown {
@@ -140,22 +147,25 @@ impl Shown {
         mean(self.deaths.iter().map(|d| d.1))
     }
 
-    /// The longest that it ever took until the last knew, also of a leader.
+    /// The longest that it took until the last knew.
     fn worst_ms(&self) -> Option<f64> {
-        let all = self.deaths.iter().map(|d| d.1).chain(self.leaders.iter().copied());
-        all.reduce(|a, b| Some(a?.max(b?))).flatten()
+        worst(self.deaths.iter().map(|d| d.1))
+    }
+
+    /// The same of leaders.
+    fn leader_ms(&self) -> Option<f64> {
+        worst(self.leaders.iter().copied())
     }
 
     fn row(&self, ground: &str, (runs, profile): Candidate, nodes: u32) -> Row {
         let product = |ms: Option<f64>| ms.map(|ms| significant(self.bytes_per_s * ms / 1e3));
-        let leaders = self.leaders.iter().copied();
         row! {
             "ground": ground, "engine": runs.name(), "profile": profile.name(), "nodes": nodes,
             "bytes_per_s_total": significant(self.bytes_per_s),
             "first_ms": self.first_ms().map(significant), "last_ms": self.last_ms().map(significant),
             "bdp": product(self.first_ms()), "bcp": product(self.last_ms()),
-            "leader_ms": leaders.reduce(|a, b| Some(a?.max(b?))).flatten().map(significant),
-            "mistakes": self.mistakes,
+            "mistakes": self.mistakes, "leader_ms": self.leader_ms().map(significant),
+            "leader_mistakes": (!self.leaders.is_empty()).then_some(self.leader_mistakes),
         }
     }
 }
@@ -164,6 +174,11 @@ impl Shown {
 fn mean(all: impl Iterator<Item = Option<f64>>) -> Option<f64> {
     let all = all.collect::<Option<Vec<f64>>>().filter(|v| !v.is_empty())?;
     Some(all.iter().sum::<f64>() / all.len() as f64)
+}
+
+/// Unknown as soon as one of them is.
+fn worst(all: impl Iterator<Item = Option<f64>>) -> Option<f64> {
+    all.reduce(|a, b| Some(a?.max(b?))).flatten()
 }
 
 /// What 003 §4 says of a cluster.

@@ -12,7 +12,7 @@ use crate::experiment::{Experiment, Run};
 use crate::plot::Picture;
 use crate::report::{Check, Must};
 use phalanx_protocol::baselines::{AllToAll, Gossip, GossipConfig, Start};
-use phalanx_protocol::member::{Engine, Roster};
+use phalanx_protocol::member::Roster;
 use phalanx_protocol::segment::Segment;
 use phalanx_protocol::zone::{self, Zone};
 use std::collections::{BTreeMap, BTreeSet};
@@ -46,37 +46,26 @@ fn start(birth: &Birth) -> Start {
 /// Starts a cluster and shows what it costs, and who knows of deaths when. `None` when it did not boot.
 fn show(candidate: Candidate, nodes: u32, is_quick: bool) -> Result<Option<Shown>, Error> {
     let (runs, profile) = candidate;
-    Ok(match runs {
+    let crowd = match runs {
         Runs::AllToAll => {
             let config = super::all_to_all(nodes);
-            measured(candidate, nodes, is_quick, move |b| AllToAll::new(config, start(&b), b.rng, b.now))?
+            Crowd::start(nodes, |b| AllToAll::new(config, start(&b), b.rng, b.now), |_| 0)?
         }
-        Runs::Gossip => {
-            let make = |b: Birth| Gossip::new(GossipConfig::paper(), start(&b), b.rng, b.now);
-            measured(candidate, nodes, is_quick, make)?
-        }
+        Runs::Gossip => Crowd::start(nodes, |b| Gossip::new(GossipConfig::paper(), start(&b), b.rng, b.now), |_| 0)?,
         Runs::Segment => {
             let config = super::segment(profile, nodes);
-            measured(candidate, nodes, is_quick, move |b| Segment::new(config, start(&b), b.rng, b.now))?
+            Crowd::start(nodes, |b| Segment::new(config, start(&b), b.rng, b.now), super::leads)?
         }
         Runs::Zone => {
             // A silent host breaks no wire.
             let config = Arc::new(zone::Config { tripwires: false, ..super::zone(profile) });
-            measured(candidate, nodes, is_quick, move |b| {
+            let engine = |b: Birth| {
                 let roster = Roster::new(Arc::clone(&b.known), config.members);
                 Zone::new(&config, roster, &b.card, 1, &b.seeds.into(), b.rng, b.now)
-            })?
+            };
+            Crowd::start(nodes, engine, |_| 0)?
         }
-    })
-}
-
-fn measured<E: Engine + Send + 'static>(
-    candidate: Candidate,
-    nodes: u32,
-    is_quick: bool,
-    engine: impl Fn(Birth) -> E,
-) -> Result<Option<Shown>, Error> {
-    let crowd = Crowd::start(nodes, engine)?;
+    };
     if !crowd.sees(nodes, BOOT) {
         return Ok(None);
     }
@@ -84,33 +73,66 @@ fn measured<E: Engine + Send + 'static>(
     let (before, at) = (crowd.heard(), Instant::now());
     thread::sleep(if is_quick { QUICK_COUNTED } else { COUNTED });
     let bytes_per_s = (crowd.heard() - before) as f64 / at.elapsed().as_secs_f64();
-    let mut shown = Shown { bytes_per_s, ..Shown::default() };
-    let deaths = match candidate.0 {
-        _ if is_quick => 1,
-        Runs::Gossip => GOSSIP_DEATHS,
-        _ => DEATHS,
-    };
-    let mut dead = BTreeSet::new();
-    for death in 0..deaths {
-        let victim = death * nodes / deaths + 1;
-        let at = crowd.kill(victim);
-        dead.insert(victim);
-        let until = at + Duration::from(super::patience(candidate, nodes));
-        let (mut first, mut last, mut know) = (None, None, BTreeSet::new());
-        while know.len() + dead.len() < nodes as usize
-            && let Some(left) = crowd.left(until)
+    Ok(Some(Dying { crowd, candidate, nodes, dead: BTreeSet::new() }.shown(bytes_per_s, is_quick)))
+}
+
+/// A cluster whose nodes die, one after the other.
+struct Dying {
+    crowd: Crowd,
+    candidate: Candidate,
+    nodes: u32,
+    dead: BTreeSet<u32>,
+}
+
+impl Dying {
+    fn shown(mut self, bytes_per_s: f64, is_quick: bool) -> Shown {
+        let mut shown = Shown { bytes_per_s, ..Shown::default() };
+        let deaths = match self.candidate.0 {
+            _ if is_quick => 1,
+            Runs::Gossip => GOSSIP_DEATHS,
+            _ => DEATHS,
+        };
+        for death in 0..deaths {
+            let Some(victim) = self.crowd.that_leads(0, death * self.nodes / deaths + 1) else { continue };
+            let (first, last, mistakes) = self.kill(victim);
+            shown.deaths.push((first, last));
+            shown.mistakes += mistakes;
+        }
+        // One that leads a network and nothing else, where there are several; then the one that leads all.
+        for levels in [1, self.crowd.levels()] {
+            if let Some(victim) = self.crowd.that_leads(levels, 0).filter(|_| levels > 0) {
+                let (_, last, mistakes) = self.kill(victim);
+                shown.leaders.push(last);
+                shown.leader_mistakes += mistakes;
+            }
+        }
+        shown
+    }
+
+    /// Kills one: when the first and the last knew, and how many living ones were taken for dead meanwhile.
+    fn kill(&mut self, victim: u32) -> (Option<f64>, Option<f64>, usize) {
+        let at = self.crowd.kill(victim);
+        self.dead.insert(victim);
+        let until = at + Duration::from(super::patience(self.candidate, self.nodes));
+        let (mut first, mut last, mut know, mut mistakes) = (None, None, BTreeSet::new(), 0);
+        let all = self.nodes as usize - self.dead.len();
+        while know.len() < all
+            && let Some(left) = self.crowd.left(until)
         {
-            shown.mistakes += usize::from(!dead.contains(&left.subject) && !dead.contains(&left.observer));
+            mistakes += usize::from(!self.dead.contains(&left.subject) && !self.dead.contains(&left.observer));
             if left.subject == victim && know.insert(left.observer) {
                 let ms = left.at.saturating_duration_since(at).as_secs_f64() * 1e3;
                 first = Some(first.map_or(ms, |first: f64| first.min(ms)));
                 last = Some(last.map_or(ms, |last: f64| last.max(ms)));
             }
         }
-        let all_know = know.len() + dead.len() == nodes as usize;
-        shown.deaths.push((first, last.filter(|_| all_know)));
+        // Who was taken for dead with it comes back, and a new leader has its backup.
+        thread::sleep(REST);
+        while let Some(left) = self.crowd.left(Instant::now()) {
+            mistakes += usize::from(!self.dead.contains(&left.subject) && !self.dead.contains(&left.observer));
+        }
+        (first, last.filter(|_| know.len() == all), mistakes)
     }
-    Ok(Some(shown))
 }
 
 impl Experiment for SegmentSockets {
@@ -182,8 +204,13 @@ fn check(run: &mut Run, all: &BTreeMap<(Candidate, u32), Shown>, sizes: &[u32]) 
         .zip(of(SEGMENT, bytes))
         .and_then(|(lan, paper)| lan.into_iter().zip(paper).map(|(lan, paper)| lan.1 / paper.1).reduce(f64::max));
     check("segment: bytes, lan / paper, at worst", dearest, Must::AtMost, 1.0);
-    let mistakes: usize = all.iter().filter(|c| c.0.0.1 == Profile::Paper).map(|c| c.1.mistakes).sum();
+    let is_paper = all.iter().filter(|c| c.0.0.1 == Profile::Paper).map(|c| c.1);
+    let mistakes: usize = is_paper.clone().map(|s| s.mistakes).sum();
     check("paper: living nodes that were taken for dead", Some(mistakes as f64), Must::AtMost, 0.0);
+    let last = worst(SEGMENT, Shown::leader_ms, f64::max);
+    check("segment, paper: all know within 5.5 s that a leader is dead", last, Must::AtMost, DETECTS_MS.1);
+    let mistakes: usize = is_paper.map(|s| s.leader_mistakes).sum();
+    check("paper: living nodes that were taken for dead with their leader", Some(mistakes as f64), Must::AtMost, 0.0);
     if sizes.len() > 1 {
         let grows = |candidate| of(candidate, bytes).and_then(|points| power(&points));
         check("segment, paper: bytes grow by this power of n", grows(SEGMENT), Must::AtMost, 1.1);
