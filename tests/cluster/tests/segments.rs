@@ -1,0 +1,186 @@
+//! TG, 003 §3: daemons on networks behind routers, which nobody has told of each other. Needs root, `ip`, `nft` and `smcrouted`.
+
+use phalanx_client::api::segments::Level;
+use phalanx_client::api::{State, What};
+use phalanx_cluster::net::{Network, Plan};
+use phalanx_cluster::{Cluster, Node};
+use std::collections::BTreeSet;
+
+const SEGMENT: [&str; 4] = ["--engine", "segment", "--profile", "lan"];
+/// Hosts of each leaf network, from one end of the row to the other. There is a router between each and the next.
+const LEAVES: [&[usize]; 3] = [&[0, 1, 2], &[3, 4], &[5, 6]];
+const HOSTS: usize = 7;
+/// The key of another cluster.
+const OTHER_KEY: &str = "6f74686572206f74686572206f74686572206f74686572206f74686572206f74";
+/// Packets of strangers that must have come, for a test to say that they do no harm.
+const MANY: u64 = 20;
+
+/// A daemon on each host of three leaf networks behind two routers in a row; all see all.
+fn three_leaves() -> Option<Cluster> {
+    let mut plan = Plan::default();
+    LEAVES.iter().for_each(|hosts| _ = plan.add_network(hosts.len()));
+    plan.add_router(&[0, 1]);
+    plan.add_router(&[1, 2]);
+    let mut cluster = Cluster::on(Network::of(&plan)?).without_seeds();
+    (0..HOSTS).for_each(|_| _ = cluster.add(&SEGMENT));
+    cluster.wait_for_one_view();
+    LEAVES.iter().for_each(|leaf| _ = leader(&cluster, leaf));
+    Some(cluster)
+}
+
+fn name(node: usize) -> String {
+    format!("n{node}")
+}
+
+fn names(nodes: &[usize]) -> Vec<String> {
+    nodes.iter().map(|&node| name(node)).collect()
+}
+
+fn segment(node: &Node) -> Level {
+    node.client().segments().expect("it answers").swap_remove(0)
+}
+
+/// Waits until those of a leaf are one group and agree who leads it and who would be next.
+fn leader(cluster: &Cluster, leaf: &[usize]) -> (usize, usize) {
+    let agreed = |level: &Level| level.members == names(leaf) && level.leader.is_some() && level.backup.is_some();
+    let number = |name: Option<String>| name.expect("it was there").trim_start_matches('n').parse().expect("a number");
+    for &node in leaf {
+        cluster.node(node).wait_until("its segment is led", |node| {
+            let level = segment(node);
+            agreed(&level) && leaf.iter().all(|&other| segment(cluster.node(other)) == level)
+        });
+    }
+    let Level { leader, backup, .. } = segment(cluster.node(leaf[0]));
+    (number(leader), number(backup))
+}
+
+/// What a daemon has heard of others since an event: who came, or who went, in the order of the events, with their numbers.
+fn heard(node: &Node, after: u64, joined: bool) -> Vec<(u64, String)> {
+    let events = node.client().recent(Some(after)).expect("it answers");
+    let which = |what| match what {
+        What::Joined { member } if joined => Some(member.name),
+        What::Left { member } if !joined => Some(member.name),
+        _ => None,
+    };
+    events.into_iter().filter_map(|event| Some((event.id, which(event.what)?))).collect()
+}
+
+fn last_event(node: &Node) -> u64 {
+    node.client().recent(None).expect("it answers").last().map_or(0, |event| event.id)
+}
+
+fn set(names: impl IntoIterator<Item = String>) -> BTreeSet<String> {
+    names.into_iter().collect()
+}
+
+/// TG-1, 003 §3.2: each leaf is a group with one leader; leaders, and nobody else, climb, to who is as many routers away as their
+/// level allows; and everybody sees everybody.
+#[test]
+fn tg_1_leaves_behind_routers_have_one_leader_each() {
+    let Some(cluster) = three_leaves() else { return };
+    let leaders = LEAVES.map(|leaf| leader(&cluster, leaf).0);
+    for (leaf, led_by) in LEAVES.iter().zip(leaders) {
+        assert!(leaf.contains(&led_by), "{led_by} leads {leaf:?}");
+        for &node in *leaf {
+            let levels = cluster.node(node).client().segments().unwrap();
+            assert_eq!(levels.len() > 1, node == led_by, "{node} of {leaf:?}, led by {led_by}: {levels:#?}");
+        }
+    }
+    let [first, middle, last] = leaders;
+    // With a TTL of 2 the ends hear the middle and not each other.
+    for (node, hears) in [(first, vec![first, middle]), (middle, leaders.to_vec()), (last, vec![middle, last])] {
+        cluster.node(node).wait_until("level 1 is who is one router away", |node| {
+            let levels = node.client().segments().unwrap();
+            levels.get(1).is_some_and(|level| level.ttl == 2 && set(level.members.clone()) == set(names(&hears)))
+        });
+    }
+    assert!((0..HOSTS).all(|node| cluster.node(node).failures().is_empty()), "nobody was lost on the way");
+}
+
+/// TG-2, TG-5: who was named to be next leads before anybody beyond the router gives the leaf up: there, one node has left.
+#[test]
+fn tg_5_a_dead_leader_is_replaced_before_the_level_above_notices() {
+    let Some(mut cluster) = three_leaves() else { return };
+    let leaf = LEAVES[0];
+    let (dead, heir) = leader(&cluster, leaf);
+    let began: Vec<u64> = (0..HOSTS).map(|node| last_event(cluster.node(node))).collect();
+    cluster.kill(dead);
+    cluster.wait_until("it failed", |node| node.state_of(&name(dead)) == Some(State::Failed));
+    let rest: Vec<usize> = leaf.iter().copied().filter(|&node| node != dead).collect();
+    assert_eq!(leader(&cluster, &rest).0, heir);
+    // Beyond the router they have the heir in their midst before they could give up its leaf.
+    let (middle, _) = leader(&cluster, LEAVES[1]);
+    cluster.node(middle).wait_until("the heir is heard", |node| {
+        let levels = node.client().segments().unwrap();
+        levels.get(1).is_some_and(|level| level.members.contains(&name(heir)) && !level.members.contains(&name(dead)))
+    });
+    cluster.wait_for_one_view();
+    for node in (0..HOSTS).filter(|&node| node != dead) {
+        let left: Vec<String> = heard(cluster.node(node), began[node], false).into_iter().map(|e| e.1).collect();
+        assert_eq!(left, [name(dead)], "n{node} has heard of more than one death");
+    }
+}
+
+/// TG-5, 003 §3.3: the nodes behind a dead switch leave as one, in one go, and come back as one when it is back.
+#[test]
+fn tg_5_a_dead_switch_takes_its_nodes_along_and_brings_them_back() {
+    let Some(mut cluster) = three_leaves() else { return };
+    let (cut, rest) = (LEAVES[0], [LEAVES[1], LEAVES[2]].concat());
+    let lives = cluster.node(rest[0]).view();
+    let began: Vec<u64> = (0..HOSTS).map(|node| last_event(cluster.node(node))).collect();
+    cluster.network().set_switch(0, false);
+    for &node in &rest {
+        cluster.node(node).wait_until("the leaf is gone", |node| node.status().alive == rest.len());
+        let left = heard(cluster.node(node), began[node], false);
+        assert_eq!(set(left.iter().map(|e| e.1.clone())), set(names(cut)), "n{node}");
+        let numbers: Vec<u64> = left.iter().map(|e| e.0).collect();
+        assert!(numbers.windows(2).all(|pair| pair[1] == pair[0] + 1), "n{node}: not in one go: {left:?}");
+    }
+    cut.iter().for_each(|&node| cluster.node(node).wait_until("it is alone", |node| node.status().alive == 1));
+    cluster.network().set_switch(0, true);
+    cluster.wait_for_one_view();
+    assert_eq!(cluster.node(rest[0]).view(), lives, "all are there again, in the same lives");
+    for &node in &rest {
+        let (left, joined) =
+            (heard(cluster.node(node), began[node], false), heard(cluster.node(node), began[node], true));
+        assert_eq!(
+            (left.len(), joined.len()),
+            (cut.len(), cut.len()),
+            "n{node}: each left and came once: {left:?} {joined:?}"
+        );
+        assert_eq!(set(joined.into_iter().map(|e| e.1)), set(names(cut)), "n{node}");
+    }
+    LEAVES.iter().for_each(|leaf| _ = leader(&cluster, leaf));
+}
+
+/// A forged or foreign heartbeat is dropped and counted: two clusters on one multicast address live side by side.
+#[test]
+fn two_clusters_on_one_address_live_side_by_side() {
+    let Some(network) = Network::new(4) else { return };
+    let mut cluster = Cluster::on(network).without_seeds();
+    let theirs = [&SEGMENT[..], &["--key", OTHER_KEY]].concat();
+    for _ in 0..2 {
+        cluster.add(&SEGMENT);
+        cluster.add(&theirs);
+    }
+    let (ours, theirs) = (["n0", "n2"], ["n1", "n3"]);
+    let sees = |node: &Node, names: [&str; 2]| node.view().iter().map(|member| member.0.as_str()).eq(names);
+    for (number, names) in [(0, ours), (1, theirs), (2, ours), (3, theirs)] {
+        cluster.node(number).wait_until("it sees its own cluster", |node| sees(node, names));
+        let before = strangers(cluster.node(number));
+        cluster.node(number).wait_until("strangers are heard", |node| strangers(node) >= before + MANY);
+    }
+    for (number, names) in [(0, ours), (1, theirs), (2, ours), (3, theirs)] {
+        let node = cluster.node(number);
+        assert!(sees(node, names), "n{number} sees {:?}", node.view());
+        assert_eq!(node.failures(), Vec::<String>::new());
+        assert_eq!(segment(node).members, names);
+    }
+}
+
+/// Packets under keys that a daemon does not have, dropped so far.
+fn strangers(node: &Node) -> u64 {
+    let metrics = node.client().metrics().expect("it answers");
+    let line = metrics.lines().find(|line| line.starts_with("phalanx_packets_dropped") && line.contains("unknownkey"));
+    line.and_then(|line| line.rsplit(' ').next()?.parse().ok()).unwrap_or_default()
+}
