@@ -70,7 +70,10 @@ fn change<'a>(script: &mut Script<'_>) -> Change<'a> {
             departed: (kind & 32 != 0).then_some(9),
             lost: kind & 16 != 0,
         },
-        _ => Change::Alive { own: kind & 64 != 0, entry: said, by: u64::from(kind & 32) * segment::short(&identity) },
+        _ => {
+            let by = if kind & 32 == 0 { 0 } else { segment::short(&self::identity(kind % NODES)) };
+            Change::Alive { own: kind & 64 != 0, entry: said, by }
+        }
     }
 }
 
