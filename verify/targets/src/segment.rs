@@ -43,7 +43,7 @@ fn entry<'a>(n: u8, script: &mut Script<'_>) -> Entry<'a> {
 }
 
 fn pulse(counter: u64, script: &mut Script<'_>) -> Pulse {
-    let name = |n: usize| if n % 3 == 0 { 0 } else { segment::short(&identity(n as u8 % NODES)) };
+    let name = |n: usize| if n.is_multiple_of(3) { 0 } else { segment::short(&identity(n as u8 % NODES)) };
     let flags = script.byte().unwrap_or(0);
     Pulse {
         leads: flags & 1 != 0,
@@ -159,7 +159,7 @@ pub fn segment_heard(bytes: &[u8]) {
                 node.expire(now, &mut out);
                 assert!(node.deadline() > now, "it spins");
             }
-            1 => now = now + Duration::from_millis(u64::from(step)),
+            1 => now += Duration::from_millis(u64::from(step)),
             _ => {
                 let (from, mut packet) = (1 + script.byte().unwrap_or(0) % (NODES - 1), Vec::new());
                 said(from, step / 4 % 4, &mut script, &mut packet);
