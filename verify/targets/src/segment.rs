@@ -43,7 +43,7 @@ fn entry<'a>(n: u8, script: &mut Script<'_>) -> Entry<'a> {
 }
 
 fn pulse(counter: u64, script: &mut Script<'_>) -> Pulse {
-    let name = |n: usize| if n % 3 == 0 { 0 } else { segment::short(&identity(n as u8 % NODES)) };
+    let name = |n: usize| if n.is_multiple_of(3) { 0 } else { segment::short(&identity(n as u8 % NODES)) };
     let flags = script.byte().unwrap_or(0);
     Pulse {
         leads: flags & 1 != 0,
@@ -70,7 +70,10 @@ fn change<'a>(script: &mut Script<'_>) -> Change<'a> {
             departed: (kind & 32 != 0).then_some(9),
             lost: kind & 16 != 0,
         },
-        _ => Change::Alive { own: kind & 64 != 0, entry: said, by: u64::from(kind & 32) * segment::short(&identity) },
+        _ => {
+            let by = if kind & 32 == 0 { 0 } else { segment::short(&self::identity(kind % NODES)) };
+            Change::Alive { own: kind & 64 != 0, entry: said, by }
+        }
     }
 }
 
@@ -156,7 +159,7 @@ pub fn segment_heard(bytes: &[u8]) {
                 node.expire(now, &mut out);
                 assert!(node.deadline() > now, "it spins");
             }
-            1 => now = now + Duration::from_millis(u64::from(step)),
+            1 => now += Duration::from_millis(u64::from(step)),
             _ => {
                 let (from, mut packet) = (1 + script.byte().unwrap_or(0) % (NODES - 1), Vec::new());
                 said(from, step / 4 % 4, &mut script, &mut packet);

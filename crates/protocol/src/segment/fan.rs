@@ -279,7 +279,7 @@ impl Segment {
             fan.knocked.remove(&addr);
             let book = &self.book;
             let is_at = |slot: &Slot| book.card(*slot).is_some_and(|c| c.addr == addr);
-            if !self.levels.iter().any(|l| l.peers.keys().any(|slot| is_at(slot))) {
+            if !self.levels.iter().any(|l| l.peers.keys().any(&is_at)) {
                 out.push(Output::Release { addr });
             }
         }
