@@ -49,6 +49,7 @@ impl Entry {
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(untagged)]
+#[allow(clippy::large_enum_variant)] // One at a time is read, and taken apart at once.
 pub enum Word {
     /// Something changed.
     Event(Event),

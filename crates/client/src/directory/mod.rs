@@ -19,7 +19,7 @@
 //! }
 //!
 //! let mut caches = directory.watch(cache); // kept up to date as well
-//! println!("{} of them", caches.found().len()); // whatever the query, in a few nanoseconds
+//! println!("{} of them", caches.found().len()); // whatever the query, one load
 //! while let Some(change) = caches.wait(std::time::Duration::from_secs(60)) {
 //!     println!("{change:?}");
 //! }

@@ -1,7 +1,7 @@
 //! What one query finds, kept up to date, and how it changes.
 //!
 //! The follower asks a standing query about members that changed, and about nobody else; its result lies ready. So to look
-//! it up takes the same few nanoseconds for each query, among any number of services. A watch tells changes by comparing
+//! it up is one load for each query, among any number of services. A watch tells changes by comparing
 //! what it told last with what is found now: there is no queue that a slow reader could fill, and what came and went in
 //! between is not told.
 
