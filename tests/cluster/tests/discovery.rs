@@ -12,7 +12,8 @@ fn zone(node: &Node) -> Option<String> {
 
 /// All zones and how many members each has, as a node says.
 fn census(node: &Node) -> Vec<(String, u64)> {
-    let mut zones: Vec<_> = node.client().zones().unwrap_or_default().into_iter().map(|z| (z.name, z.members)).collect();
+    let mut zones: Vec<_> =
+        node.client().zones().unwrap_or_default().into_iter().map(|z| (z.name, z.members)).collect();
     zones.sort();
     zones
 }

@@ -351,14 +351,17 @@ impl Company {
     }
 }
 
-impl Machine for Company {
-    type Input<'a> = Input<'a>;
-    type Output<'a> = Output<'a>;
+/// Any sink, as one kind.
+struct Gate<'d>(&'d mut dyn Out);
 
-    fn handle<S>(&mut self, now: Instant, input: Input<'_>, out: &mut S)
-    where
-        S: for<'a> Sink<Output<'a>>,
-    {
+impl<'o> Sink<Output<'o>> for Gate<'_> {
+    fn push(&mut self, output: Output<'o>) {
+        self.0.push(output);
+    }
+}
+
+impl Company {
+    fn hear(&mut self, now: Instant, input: Input<'_>, out: &mut Gate<'_>) {
         let told = match input {
             Input::Arrived { from, bytes, attached } => link::Input::Arrived { from, bytes, attached },
             Input::Completed { ticket, result } => link::Input::Completed { ticket, result },
@@ -373,10 +376,7 @@ impl Machine for Company {
         self.run(now, out);
     }
 
-    fn expire<S>(&mut self, now: Instant, out: &mut S)
-    where
-        S: for<'a> Sink<Output<'a>>,
-    {
+    fn wake(&mut self, now: Instant, out: &mut Gate<'_>) {
         let due = self.members.iter().filter(|(_, p)| p.member.deadline() <= now).map(|(&s, _)| s);
         for seat in due.collect::<Vec<_>>() {
             self.act(now, seat, out, |member, sink| member.expire(now, sink));
@@ -388,6 +388,25 @@ impl Machine for Company {
             self.link.expire(now, &mut LinkOut { heard: &mut self.heard, out });
             self.run(now, out);
         }
+    }
+}
+
+impl Machine for Company {
+    type Input<'a> = Input<'a>;
+    type Output<'a> = Output<'a>;
+
+    fn handle<S>(&mut self, now: Instant, input: Input<'_>, out: &mut S)
+    where
+        S: for<'a> Sink<Output<'a>>,
+    {
+        self.hear(now, input, &mut Gate(out));
+    }
+
+    fn expire<S>(&mut self, now: Instant, out: &mut S)
+    where
+        S: for<'a> Sink<Output<'a>>,
+    {
+        self.wake(now, &mut Gate(out));
     }
 
     fn deadline(&self) -> Instant {

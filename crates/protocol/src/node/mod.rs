@@ -24,6 +24,8 @@ use crate::link::status::Ticket;
 use crate::link::{self, Link};
 use crate::member::{Engine, Event, Name};
 use crate::rumour::{self, Rumours};
+#[cfg(debug_assertions)]
+use crate::zone::Zone;
 use casts::Casts;
 use parting::Parting;
 use phalanx_core::buf::Attachment;
@@ -333,14 +335,17 @@ impl<E: Engine> Node<E> {
     }
 }
 
-impl<E: Engine> Machine for Node<E> {
-    type Input<'a> = Input<'a>;
-    type Output<'a> = Output<'a>;
+/// Any sink, as one kind.
+struct Gate<'d>(&'d mut dyn Out);
 
-    fn handle<S>(&mut self, now: Instant, input: Input<'_>, out: &mut S)
-    where
-        S: for<'a> Sink<Output<'a>>,
-    {
+impl<'o> Sink<Output<'o>> for Gate<'_> {
+    fn push(&mut self, output: Output<'o>) {
+        self.0.push(output);
+    }
+}
+
+impl<E: Engine> Node<E> {
+    fn hear(&mut self, now: Instant, input: Input<'_>, out: &mut Gate<'_>) {
         match input {
             Input::Arrived { from, bytes, attached } => {
                 self.tell_link(now, link::Input::Arrived { from, bytes, attached }, out);
@@ -353,10 +358,7 @@ impl<E: Engine> Machine for Node<E> {
         self.run_errands(now, out);
     }
 
-    fn expire<S>(&mut self, now: Instant, out: &mut S)
-    where
-        S: for<'a> Sink<Output<'a>>,
-    {
+    fn wake(&mut self, now: Instant, out: &mut Gate<'_>) {
         let Self { engine, management, errands, .. } = self;
         if let Some(engine) = engine.as_mut().filter(|e| e.deadline() <= now) {
             engine.expire(now, &mut route::EngineOut { plane: Plane::Base, errands, out });
@@ -374,6 +376,38 @@ impl<E: Engine> Machine for Node<E> {
             self.pass_on(now, out);
             self.run_errands(now, out);
         }
+    }
+}
+
+/// What a node does with an input.
+#[cfg(debug_assertions)]
+type Hears<E> = for<'a, 'b, 'c, 'd> fn(&'a mut Node<E>, Instant, Input<'b>, &'c mut Gate<'d>);
+/// What it does when its time has come.
+#[cfg(debug_assertions)]
+type Wakes<E> = for<'a, 'c, 'd> fn(&'a mut Node<E>, Instant, &'c mut Gate<'d>);
+
+/// Nodes on these engines are compiled here, and not again in each crate that runs them; the optimiser wants them there all the same.
+#[cfg(debug_assertions)]
+#[used]
+static COMPILED: (Hears<Membership>, Wakes<Membership>, Hears<Zone>, Wakes<Zone>) =
+    (Node::hear, Node::wake, Node::hear, Node::wake);
+
+impl<E: Engine> Machine for Node<E> {
+    type Input<'a> = Input<'a>;
+    type Output<'a> = Output<'a>;
+
+    fn handle<S>(&mut self, now: Instant, input: Input<'_>, out: &mut S)
+    where
+        S: for<'a> Sink<Output<'a>>,
+    {
+        self.hear(now, input, &mut Gate(out));
+    }
+
+    fn expire<S>(&mut self, now: Instant, out: &mut S)
+    where
+        S: for<'a> Sink<Output<'a>>,
+    {
+        self.wake(now, &mut Gate(out));
     }
 
     fn deadline(&self) -> Instant {
