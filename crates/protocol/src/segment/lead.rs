@@ -130,6 +130,7 @@ impl Segment {
         let leads_above = usize::from(level) + 1 < self.levels.len();
         if let Some(own) = self.level_mut(level) {
             own.role = role;
+            own.is_said &= role == Role::Leads;
         }
         if role != before {
             self.revise(now, level);
@@ -147,8 +148,11 @@ impl Segment {
 
     /// We lead this level: all in it hear so, and we come to the next one.
     fn climb(&mut self, now: Instant, level: u8, out: &mut impl Out) {
-        self.revise(now, level);
-        self.beat_in(now, level, out);
+        // At the highest level nothing else shows that it has been said.
+        if self.level_mut(level).is_some_and(|own| !std::mem::replace(&mut own.is_said, true)) {
+            self.revise(now, level);
+            self.beat_in(now, level, out);
+        }
         let next = level + 1;
         if next >= self.config.max_ttl {
             return;

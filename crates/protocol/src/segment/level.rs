@@ -75,6 +75,8 @@ pub(super) struct Level {
     pub(super) vouched: BTreeSet<Slot>,
     /// Heartbeats that are to say all of us.
     pub(super) introduce: u8,
+    /// We have said here that we lead.
+    pub(super) is_said: bool,
 }
 
 impl Level {
@@ -92,6 +94,7 @@ impl Level {
             repeats: false,
             vouched: BTreeSet::new(),
             introduce,
+            is_said: false,
         }
     }
 
@@ -132,7 +135,7 @@ impl Level {
 
     pub(super) fn fingerprint(&self, print: &mut Fingerprint) {
         print
-            .add(&(self.number, self.lost, self.backup, self.told, self.repeats, self.introduce))
+            .add(&(self.number, self.lost, self.backup, self.told, self.repeats, self.introduce, self.is_said))
             .add(&self.last)
             .add(&self.vouched);
         match self.role {

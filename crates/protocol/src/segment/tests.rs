@@ -353,6 +353,21 @@ fn one_way_loss() {
     }
 }
 
+/// The highest level has a leader that says so once.
+#[test]
+fn a_leader_beats_as_often_as_others() {
+    for ttl in [1, 2] {
+        let make = segments(SegmentConfig::paper(20, ttl));
+        let mut net = with(10, Weather::FAIR, 1, &make, 5);
+        net.run(s(20));
+        let before: u64 = net.hosts.iter().map(|h| h.packets).sum();
+        net.run(s(10));
+        let heard = net.hosts.iter().map(|h| h.packets).sum::<u64>() - before;
+        // Each period 10 nodes are heard by 4 others, and two leaders by each other.
+        assert_eq!(heard, 10 * (10 * 4 + if ttl > 1 { 2 } else { 0 }));
+    }
+}
+
 /// Who is asked and answers is not dead, whatever heartbeats were lost; who does not answer is, as soon as without questions.
 #[test]
 fn lost_heartbeats_are_asked_for() {
