@@ -236,6 +236,7 @@ fn readers_see_whole_books() {
 }
 
 #[derive(Clone, Debug)]
+#[allow(clippy::large_enum_variant)] // Nearly all of them tell something.
 enum Step {
     Tell(What),
     /// The whole is read anew.
