@@ -163,6 +163,19 @@ impl Segment {
             self.beat_in(now, next, out);
             // Those there have them from who led before us, if anybody did.
             self.announce(next, out);
+            let again_at = now + self.config.period / 4;
+            self.level_mut(next).into_iter().for_each(|own| own.again_at = again_at);
+        }
+    }
+
+    /// Says once more for whom we answer, in levels to which we have just come.
+    pub(super) fn announce_again(&mut self, now: Instant, out: &mut impl Out) {
+        for level in 1..self.levels.len() as u8 {
+            if self.level(level).is_some_and(|own| own.again_at <= now) {
+                self.level_mut(level).into_iter().for_each(|own| own.again_at = Instant::NEVER);
+                self.beat_in(now, level, out);
+                self.announce(level, out);
+            }
         }
     }
 

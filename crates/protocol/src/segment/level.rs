@@ -77,6 +77,8 @@ pub(super) struct Level {
     pub(super) introduce: u8,
     /// We have said here that we lead.
     pub(super) is_said: bool,
+    /// When we say once more for whom we answer: who has no session with us could not read it when we came.
+    pub(super) again_at: Instant,
 }
 
 impl Level {
@@ -95,6 +97,7 @@ impl Level {
             vouched: BTreeSet::new(),
             introduce,
             is_said: false,
+            again_at: Instant::NEVER,
         }
     }
 
@@ -130,7 +133,7 @@ impl Level {
         let looks = if let Role::Looks(until) = self.role { until } else { Instant::NEVER };
         let fail = config.fail_after(self.number);
         let due = |p: &Peer| (p.heard_at + fail).min(config.ask_at(self.number, p.heard_at, p.asked));
-        self.peers.values().map(due).fold(looks, Instant::min)
+        self.peers.values().map(due).fold(looks.min(self.again_at), Instant::min)
     }
 
     pub(super) fn fingerprint(&self, print: &mut Fingerprint) {
@@ -138,6 +141,7 @@ impl Level {
             .add(&(self.number, self.lost, self.backup, self.told, self.repeats, self.introduce, self.is_said))
             .add(&self.last)
             .add(&self.vouched);
+        print.instant(self.again_at);
         match self.role {
             Role::Looks(until) => print.instant(until),
             Role::Follows(leader) => _ = print.add(&(1, leader)),

@@ -360,6 +360,7 @@ impl Machine for Segment {
             self.book.look(now, self.keep(), out);
         }
         self.look_for_leaders(now, out);
+        self.announce_again(now, out);
         self.pass_on(now, out);
         if now >= self.beat_at {
             self.on_beat(now, out);
