@@ -245,6 +245,8 @@ impl Platform for Udp {
                     self.choked = true;
                     return;
                 }
+                // Bound to no address, and none of ours is any more the one that multicasts left from: this host was moved.
+                Err(_) if group.is_some() && self.local.ip().is_unspecified() && self.groups.move_on(&self.wire) => {}
                 Err(Errno::EIO | Errno::EINVAL) if run > 1 => {
                     // This path's driver cannot cut a run. Others may, but a daemon that finds out again with each
                     // peer is worse off than one without.

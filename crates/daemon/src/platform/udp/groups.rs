@@ -8,7 +8,7 @@ use super::socket::Wire;
 use nix::errno::Errno;
 use phalanx_core::{Addr, Code, Group};
 use socket2::SockRef;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 
 /// Groups that one node may be in.
 const MAX_GROUPS: usize = 64;
@@ -68,6 +68,21 @@ impl Groups {
         set.map_err(errno)?;
         self.ttl = Some(group.ttl);
         Ok(())
+    }
+
+    /// Leaves the interface to the system from now on, when the address that named it is gone. False when nothing changed.
+    pub(super) fn move_on(&mut self, main: &Wire) -> bool {
+        let any = Ipv4Addr::UNSPECIFIED;
+        let is_gone = match self.interface {
+            IpAddr::V4(own) => own != any && UdpSocket::bind((own, 0)).is_err(),
+            // There, interfaces have numbers.
+            IpAddr::V6(_) => false,
+        };
+        let moves = is_gone && SockRef::from(&main.socket).set_multicast_if_v4(&any).is_ok();
+        if moves {
+            self.interface = any.into();
+        }
+        moves
     }
 
     /// Hears `group`.
