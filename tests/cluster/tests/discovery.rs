@@ -56,7 +56,7 @@ fn tg_3_a_lan_of_eight_needs_nothing_but_the_key() {
         cluster.node(node).wait_until("it failed", |n| n.state_of(&led_by) == Some(State::Failed));
     }
     assert_eq!(wait_for_zones(&cluster, &[rest]), zones);
-    cluster.restart(dead);
+    cluster.run(dead, &[]);
     assert_eq!(wait_for_zones(&cluster, &[(0..8).collect()]), zones);
 }
 

@@ -50,7 +50,7 @@ impl From<Ended> for Refused {
 
 /// Everything there is, the description itself aside.
 #[cfg(test)]
-pub(super) const PATHS: [&str; 30] = [
+pub(super) const PATHS: [&str; 31] = [
     path::STATUS,
     path::MEMBERS,
     path::EVENTS,
