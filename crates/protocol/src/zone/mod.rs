@@ -143,8 +143,6 @@ pub struct Zone {
     watch: Watch,
     attributes: Attributes,
     office: Office,
-    /// See [`Zone::invitation`].
-    invitation: Option<(Name, Addr)>,
     /// Others have been in our view.
     has_met: bool,
     damping: Damping,
@@ -203,8 +201,7 @@ impl Zone {
             discovery: Discovery::new(now, seeds, card.addr),
             watch,
             attributes: Attributes::new(me, config.attributes()),
-            office: Office::None,
-            invitation: None,
+            office: Office::None(None),
             has_met: false,
             damping: Damping::new(),
             names: None,
@@ -389,7 +386,7 @@ impl Machine for Zone {
         self.watch.fingerprint(print);
         self.attributes.fingerprint(print);
         match &self.office {
-            Office::None => {}
+            Office::None(_) => {}
             Office::Delegate(delegate) => delegate.fingerprint(print),
             Office::Supervisor(supervisor) => supervisor.fingerprint(print),
         }

@@ -145,7 +145,7 @@ impl Zone {
     pub(super) fn delegate(&mut self) -> Option<&mut Delegate> {
         match &mut self.office {
             Office::Delegate(delegate) => Some(delegate),
-            Office::None | Office::Supervisor(_) => None,
+            Office::None(_) | Office::Supervisor(_) => None,
         }
     }
 
@@ -340,7 +340,7 @@ impl Zone {
     fn report(&self, flags: u16, alive: Alive) -> Parcel {
         let rank = match &self.office {
             Office::Delegate(delegate) => delegate.rank.unwrap_or(0),
-            Office::None | Office::Supervisor(_) => 0,
+            Office::None(_) | Office::Supervisor(_) => 0,
         };
         let flags = flags | u16::from(rank) << flag::RANK_SHIFT;
         let sender = (self.book.me, self.book.version());

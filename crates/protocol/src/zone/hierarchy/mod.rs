@@ -77,10 +77,10 @@ pub enum Role {
 }
 
 /// What a member of a hierarchy holds for its role.
-#[derive(Clone, PartialEq, Eq, Debug, Default)]
+#[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) enum Office {
-    #[default]
-    None,
+    /// There is none; but somebody may have answered us from a zone, see [`Zone::invitation`].
+    None(Option<Box<(Name, Addr)>>),
     Delegate(Box<Delegate>),
     Supervisor(Box<Supervisor>),
 }
@@ -160,7 +160,7 @@ impl Zone {
     #[must_use]
     pub fn with_role(mut self, role: Role) -> Self {
         self.office = match role {
-            Role::Alone => Office::None,
+            Role::Alone => Office::None(None),
             Role::Base { zone, supervisors } => Office::Delegate(Box::new(Delegate::new(zone, supervisors))),
             Role::Management => Office::Supervisor(Box::default()),
         };
@@ -189,7 +189,7 @@ impl Zone {
     /// True for a guard of our zone, and for a delegate of a zone that we guard: their links stay.
     pub(super) fn is_colleague(&self, addr: Addr) -> bool {
         match &self.office {
-            Office::None => false,
+            Office::None(_) => false,
             Office::Delegate(delegate) => delegate.is_guard(addr),
             Office::Supervisor(supervisor) => supervisor.is_reporter(addr),
         }
@@ -197,7 +197,7 @@ impl Zone {
 
     pub(super) fn office_deadline(&self) -> Instant {
         match &self.office {
-            Office::None => Instant::NEVER,
+            Office::None(_) => Instant::NEVER,
             Office::Delegate(delegate) => delegate.deadline(),
             Office::Supervisor(supervisor) => supervisor.deadline(),
         }
@@ -205,7 +205,7 @@ impl Zone {
 
     pub(super) fn expire_office(&mut self, now: Instant, out: &mut impl Out) {
         match &self.office {
-            Office::None => {}
+            Office::None(_) => {}
             Office::Delegate(_) => self.expire_delegate(now, out),
             Office::Supervisor(_) => self.expire_supervisor(now, out),
         }
@@ -214,7 +214,7 @@ impl Zone {
     /// The view changed: roles may have moved.
     pub(super) fn settle_office(&mut self, now: Instant, changes: &[super::replicate::Change], out: &mut impl Out) {
         match &self.office {
-            Office::None => {}
+            Office::None(_) => {}
             Office::Delegate(_) => self.settle_delegate(now, changes, out),
             Office::Supervisor(_) if changes.is_empty() => {}
             Office::Supervisor(_) => self.settle_supervisor(now, out),
@@ -224,7 +224,7 @@ impl Zone {
     /// A peer is out of reach.
     pub(super) fn office_lost(&mut self, now: Instant, addr: Addr, out: &mut impl Out) {
         match &self.office {
-            Office::None => {}
+            Office::None(_) => {}
             Office::Delegate(_) => self.guard_lost(now, addr, out),
             Office::Supervisor(_) => self.delegate_lost(now, addr, out),
         }
@@ -240,7 +240,7 @@ impl Zone {
     pub fn details(&self, zone: &Name) -> Option<Vec<(Card, Version)>> {
         match &self.office {
             Office::Supervisor(supervisor) => supervisor.details(zone),
-            Office::None | Office::Delegate(_) => None,
+            Office::None(_) | Office::Delegate(_) => None,
         }
     }
 }

@@ -62,7 +62,7 @@ impl Zone {
     pub fn name(&self) -> Option<&Name> {
         match &self.office {
             Office::Delegate(delegate) => Some(delegate.zone()),
-            Office::None | Office::Supervisor(_) => None,
+            Office::None(_) | Office::Supervisor(_) => None,
         }
     }
 
@@ -79,11 +79,11 @@ impl Zone {
         }
         let delegate = match &self.office {
             Office::Delegate(delegate) => delegate,
-            Office::None if self.is_free() => {
+            Office::None(_) if self.is_free() => {
                 self.settle_in(now, zone, seeds, out);
                 return Ok(true);
             }
-            Office::None | Office::Supervisor(_) => return Err(Code::InvalidArgs),
+            Office::None(_) | Office::Supervisor(_) => return Err(Code::InvalidArgs),
         };
         let (left, supervisors) = (delegate.zone().clone(), delegate.supervisors());
         if left == *zone {
@@ -116,7 +116,6 @@ impl Zone {
     /// Whoever is in no zone and alone has nobody to take leave of.
     fn settle_in(&mut self, now: Instant, zone: &Name, seeds: &[Addr], out: &mut impl Out) {
         self.now = now;
-        self.invitation = None;
         self.discovery.renew(now, &seeds.iter().copied().collect());
         self.office = Office::Delegate(Box::new(Delegate::moved(zone.clone(), Arc::default())));
         self.book.speak_up(self.book.version(), &self.roster);
@@ -127,13 +126,16 @@ impl Zone {
     /// While we are free: who answered us, and from which zone. To be where others are is why we asked.
     #[must_use]
     pub fn invitation(&self) -> Option<&(Name, Addr)> {
-        self.invitation.as_ref().filter(|_| self.is_free())
+        match &self.office {
+            Office::None(invitation) if self.is_free() => invitation.as_deref(),
+            _ => None,
+        }
     }
 
     /// True while we are in no zone, and have not met anybody: one that was cut off from others goes back to them.
     #[must_use]
     pub fn is_free(&self) -> bool {
-        matches!(self.office, Office::None) && !self.has_met
+        matches!(self.office, Office::None(_)) && !self.has_met
     }
 
     /// Where supervisors are looked for; none without a hierarchy.
@@ -141,7 +143,7 @@ impl Zone {
     pub fn supervisors(&self) -> Arc<[Addr]> {
         match &self.office {
             Office::Delegate(delegate) => delegate.supervisors(),
-            Office::None | Office::Supervisor(_) => Arc::default(),
+            Office::None(_) | Office::Supervisor(_) => Arc::default(),
         }
     }
 
@@ -190,8 +192,9 @@ impl Zone {
         match letter.kind() {
             LetterKind::Elsewhere => {
                 self.on_elsewhere(from.addr, out);
-                self.invitation =
-                    zone.filter(|_| self.is_free()).map(|zone| (zone, from.addr)).or(self.invitation.take());
+                if let (Some(zone), true, Office::None(invitation)) = (zone, self.is_free(), &mut self.office) {
+                    *invitation = Some(Box::new((zone, from.addr)));
+                }
                 let hints = letter.alive().into_iter().map(|m| m.0.addr).collect();
                 self.on_hints(now, hints, false, out);
             }

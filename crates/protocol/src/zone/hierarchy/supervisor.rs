@@ -76,7 +76,7 @@ impl Zone {
     pub(super) fn supervisor(&mut self) -> Option<&mut Supervisor> {
         match &mut self.office {
             Office::Supervisor(supervisor) => Some(supervisor),
-            Office::None | Office::Delegate(_) => None,
+            Office::None(_) | Office::Delegate(_) => None,
         }
     }
 
