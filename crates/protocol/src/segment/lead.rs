@@ -28,8 +28,12 @@ impl Segment {
         let Some(own) = self.levels.get_mut(usize::from(level)) else { return };
         let mut late = Vec::new();
         for (&slot, peer) in &mut own.peers {
-            if config.ask_at(level, peer.heard_at, peer.asked) <= now {
+            let before = peer.asked;
+            // Who comes late itself asks once for all the times it should have.
+            while config.ask_at(level, peer.heard_at, peer.asked) <= now {
                 peer.asked += 1;
+            }
+            if peer.asked > before {
                 late.push(slot);
             }
         }
