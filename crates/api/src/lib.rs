@@ -8,6 +8,7 @@
 //! | [`directory`] | all of it at once, for programs that keep a copy |
 //! | [`jobs`] | jobs and their views, tasks and their shepherds |
 //! | [`rumours`] | what is told and asked among all members |
+//! | [`run`] | parallel jobs that the cluster starts |
 //! | [`segments`] | segments of the network |
 //! | [`zones`] | zones and their census |
 //! | [`operate`] | keys, faults, round trips |
@@ -18,6 +19,7 @@ pub mod jobs;
 pub mod operate;
 pub mod reduce;
 pub mod rumours;
+pub mod run;
 pub mod segments;
 pub mod zones;
 
