@@ -72,6 +72,8 @@ pub mod path {
     pub const ZONES: &str = "/v1/zones";
     /// A list of [`Level`](super::segments::Level)s: the groups of the node, from its own segment up.
     pub const SEGMENTS: &str = "/v1/segments";
+    /// To post: a [`RunWanted`](super::run::RunWanted); says where its console is, [`RunStarted`](super::run::RunStarted).
+    pub const RUN: &str = "/v1/run";
     /// A list of [`Job`](super::jobs::Job)s; `/v1/jobs/NAME` has the [`JobView`](super::jobs::JobView) of one, and takes a
     /// [`JobWanted`](super::jobs::JobWanted) for the [`Fold`](super::jobs::Fold) of its tasks here.
     pub const JOBS: &str = "/v1/jobs";

@@ -94,6 +94,14 @@ pub struct RunWanted {
 }
 
 impl RunWanted {
+    /// These programs, and all else as it is usual.
+    #[must_use]
+    pub fn of(programs: Vec<Program>) -> Self {
+        let (name, hosts, per_node, timeout_ms) = (None, Vec::new(), None, None);
+        let (oversubscribe, on_failure, spares) = (false, OnFailure::default(), 0);
+        Self { name, programs, hosts, per_node, oversubscribe, on_failure, spares, timeout_ms }
+    }
+
     /// How many ranks it has.
     #[must_use]
     pub fn ranks(&self) -> u32 {
@@ -197,3 +205,56 @@ pub enum ToConsole {
 pub const OUTPUT: u8 = 3;
 /// The kind of frames with input for rank 0: bytes; none at its end.
 pub const INPUT: u8 = 4;
+
+/// A frame with output.
+#[must_use]
+pub fn output_frame(rank: u32, stream: Stream, bytes: &[u8]) -> Vec<u8> {
+    let mut frame = crate::jobs::begin(OUTPUT, 5 + bytes.len());
+    frame.extend_from_slice(&rank.to_le_bytes());
+    frame.push(u8::from(stream == Stream::Err));
+    frame.extend_from_slice(bytes);
+    frame
+}
+
+/// What the body of a frame with output says.
+#[must_use]
+pub fn output(body: &[u8]) -> Option<(u32, Stream, &[u8])> {
+    let (rank, rest) = body.split_first_chunk()?;
+    let (stream, bytes) = rest.split_first()?;
+    let stream = match stream {
+        0 => Stream::Out,
+        1 => Stream::Err,
+        _ => return None,
+    };
+    Some((u32::from_le_bytes(*rank), stream, bytes))
+}
+
+/// A frame with input for rank 0; without bytes its end.
+#[must_use]
+pub fn input_frame(bytes: &[u8]) -> Vec<u8> {
+    let mut frame = crate::jobs::begin(INPUT, bytes.len());
+    frame.extend_from_slice(bytes);
+    frame
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::jobs::frame_length;
+
+    #[test]
+    fn output_is_read_as_it_was_written() {
+        let frame = output_frame(7, Stream::Err, b"hello");
+        assert_eq!(frame_length(std::array::from_fn(|i| frame[i])), Some(frame.len() - 4));
+        assert_eq!((frame[4], output(&frame[5..])), (OUTPUT, Some((7, Stream::Err, &b"hello"[..]))));
+        assert_eq!(output(&frame[5..9]), None);
+        assert_eq!(output(&[0, 0, 0, 0, 9]), None);
+        assert_eq!(input_frame(b"")[4..], [INPUT]);
+    }
+
+    #[test]
+    fn statuses_are_those_of_shells() {
+        let ends = [RankEnd::Exited(3), RankEnd::Killed(9), RankEnd::Missing(2), RankEnd::Missing(13), RankEnd::Lost];
+        assert_eq!(ends.map(RankEnd::status), [3, 137, 127, 126, 137]);
+    }
+}

@@ -13,12 +13,19 @@ const LOOK: Duration = Duration::from_millis(20);
 /// Nobody answers (`EX_UNAVAILABLE`).
 const EXIT_UNREACHABLE: u8 = 69;
 
-/// Which daemon, and how to print what it says.
+/// Which daemon.
 #[derive(clap::Args)]
-pub(crate) struct Common {
+pub(crate) struct Socket {
     /// The daemon's control socket; that of the local `dev` cluster's first node when neither this nor the default is there
     #[arg(long, env = SOCKET_VARIABLE, value_name = "PATH")]
     socket: Option<PathBuf>,
+}
+
+/// Which daemon, and how to print what it says.
+#[derive(clap::Args)]
+pub(crate) struct Common {
+    #[command(flatten)]
+    socket: Socket,
     /// How to print
     #[arg(short, long, default_value = "table")]
     pub(crate) output: Output,
@@ -77,13 +84,18 @@ pub(crate) struct Leave {
     common: Common,
 }
 
-impl Common {
-    pub(crate) fn client(&self) -> Client {
-        let socket = self.socket.clone().unwrap_or_else(|| {
+impl Socket {
+    pub(crate) fn path(&self) -> PathBuf {
+        self.socket.clone().unwrap_or_else(|| {
             let usual = PathBuf::from(phalanx_client::DEFAULT_SOCKET);
             if usual.exists() { usual } else { crate::dev::first_socket().unwrap_or(usual) }
-        });
-        Client::new(socket)
+        })
+    }
+}
+
+impl Common {
+    pub(crate) fn client(&self) -> Client {
+        Client::new(self.socket.path())
     }
 }
 

@@ -17,6 +17,7 @@ mod lab;
 mod local;
 mod manual;
 mod rumours;
+mod run;
 mod sim;
 mod zones;
 
@@ -57,6 +58,7 @@ enum Command {
     Segments(zones::SegmentsArgs),
     Census(zones::CensusArgs),
     Tree(zones::TreeArgs),
+    Run(Box<run::Args>),
     View(jobs::ViewArgs),
     Task(jobs::TaskArgs),
     #[command(hide = true)]
@@ -77,7 +79,7 @@ enum Command {
 }
 
 fn main() -> ExitCode {
-    let args = match Args::try_parse() {
+    let args = match Args::try_parse_from(run::habits(std::env::args_os())) {
         Ok(args) => args,
         Err(e) => {
             // Help and version are no errors and go to stdout; a closed pipe there is nobody's fault.
@@ -101,6 +103,7 @@ fn main() -> ExitCode {
         Command::Segments(args) => Ok(zones::segments(&args)),
         Command::Census(args) => Ok(zones::census(&args)),
         Command::Tree(args) => Ok(zones::tree(&args)),
+        Command::Run(args) => run::run(*args),
         Command::View(args) => Ok(jobs::view(&args)),
         Command::Task(args) => Ok(jobs::task(&args)),
         Command::Shepherd(args) => jobs::shepherd(&args),

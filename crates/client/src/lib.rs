@@ -23,6 +23,7 @@ pub mod jobs;
 pub mod local;
 mod operate;
 mod rumours;
+pub mod run;
 
 pub use directory::Directory;
 pub use events::Events;
