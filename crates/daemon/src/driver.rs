@@ -14,9 +14,9 @@ use crate::platform::{Platform, Waker, Woke};
 use crate::wires::{Handle, Told};
 use phalanx_core::{Addr, Code, Duration, Group, Instant, Machine, Shared, Sink};
 use phalanx_fault::Injector;
-use phalanx_protocol::member::{Engine, Event, Slot, Version, Why};
+use phalanx_protocol::member::{Engine, Event, Peer, Slot, Version, Why};
 use phalanx_protocol::node::casts::Said;
-use phalanx_protocol::node::{Input, Node, Output};
+use phalanx_protocol::node::{Carriage, Input, Node, Output};
 use phalanx_protocol::rumour::keys::Keys;
 use phalanx_protocol::rumour::{self, Id};
 
@@ -157,6 +157,15 @@ pub enum News {
         /// Destinations that died before they had it.
         missed: Vec<String>,
     },
+    /// Word between managers and agents.
+    Managed {
+        /// Who speaks.
+        from: Peer,
+        /// How it came.
+        carriage: Carriage,
+        /// What is said.
+        bytes: Vec<u8>,
+    },
     /// A ping came to its end.
     Ponged {
         /// Its number.
@@ -212,6 +221,9 @@ impl<E: Engine> Resident for Node<E> {
             Output::Reached(state) => Sorted::Reached(state),
             Output::Event(event) => Sorted::News(News::of(event)),
             Output::Cast(said) => Sorted::News(News::cast(said)),
+            Output::Managed { from, carriage, bytes } => {
+                Sorted::News(News::Managed { from, carriage, bytes: bytes.to_vec() })
+            }
             Output::Rumour(said) => News::said(said).map_or(Sorted::Nothing, Sorted::News),
         }
     }

@@ -9,6 +9,7 @@
 //! ```
 
 pub mod casts;
+pub mod managed;
 mod membership;
 pub(crate) mod parting;
 mod route;
@@ -17,12 +18,13 @@ pub mod scout;
 mod seats;
 mod start;
 
+pub use managed::Carriage;
 pub use membership::Membership;
 pub use start::{Profile, Start};
 
 use crate::link::status::Ticket;
 use crate::link::{self, Link};
-use crate::member::{Engine, Event, Name};
+use crate::member::{Engine, Event, Name, Peer};
 use crate::rumour::{self, Rumours};
 #[cfg(debug_assertions)]
 use crate::zone::Zone;
@@ -157,6 +159,15 @@ pub enum Output<'a> {
     Rumour(rumour::Output<'a>),
     /// Something was cast to us, or what we cast has come to all.
     Cast(casts::Said<'a>),
+    /// Word between managers and agents.
+    Managed {
+        /// Who speaks; its session is proved.
+        from: Peer,
+        /// How it came.
+        carriage: Carriage,
+        /// What is said.
+        bytes: &'a [u8],
+    },
 }
 
 /// A sink for what nodes decide.

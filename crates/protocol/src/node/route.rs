@@ -1,6 +1,7 @@
 //! Who hears whom: what the link hands on goes to the machine that cares, and what machines decide goes to the link.
 
 use super::casts::CASTS;
+use super::managed::{Carriage, MANAGER};
 use super::{Node, Out, Output, Plane, RUMOURS};
 use crate::cast::seats;
 use crate::link::{self, states};
@@ -17,6 +18,7 @@ pub(super) enum Heard {
     Message { from: NodeId, to: Plane, bytes: Owned },
     Rumour { from: NodeId, bytes: Buf },
     Cast { from: NodeId, bytes: Buf },
+    Managed { from: NodeId, carriage: Carriage, bytes: Buf },
     Writable { node: NodeId },
     Up { node: NodeId, identity: Identity, boot: Boot },
     Down { node: NodeId, code: Code },
@@ -80,6 +82,14 @@ impl<'o> Sink<link::Output<'o>> for LinkOut<'_> {
             link::Output::Message { from, to: CASTS, payload: Payload::Bytes(bytes) } => {
                 self.heard.push(Heard::Cast { from: from.node, bytes: Buf::copy_of(bytes) });
             }
+            link::Output::Message { from, to: MANAGER, payload: Payload::Bytes(bytes) } => {
+                let carriage = Carriage::Bulk;
+                self.heard.push(Heard::Managed { from: from.node, carriage, bytes: Buf::copy_of(bytes) });
+            }
+            link::Output::Managed { from, to: MANAGER, kind, payload } => {
+                let carriage = Carriage::of(kind);
+                self.heard.push(Heard::Managed { from: from.node, carriage, bytes: Buf::copy_of(payload) });
+            }
             link::Output::Message { from, to, payload } => {
                 let Some(to) = Plane::of(to) else { return };
                 let bytes = match payload {
@@ -99,7 +109,7 @@ impl<'o> Sink<link::Output<'o>> for LinkOut<'_> {
             link::Output::Refused { node, .. } => self.heard.push(Heard::Refused { node }),
             link::Output::Closed { node } => self.heard.push(Heard::Closed { node }),
             link::Output::Writable { node } => self.heard.push(Heard::Writable { node }),
-            // Nobody listens there yet.
+            // Who manages says what matters again by itself; at other ports nobody listens.
             link::Output::Managed { .. } | link::Output::Undelivered { .. } | link::Output::Gap { .. } => {}
         }
     }
@@ -211,6 +221,11 @@ impl<E: Engine> Node<E> {
             Heard::Cast { from, bytes } => {
                 if self.peer(from).is_some() {
                     self.on_cast(now, &Shared::from(bytes), out);
+                }
+            }
+            Heard::Managed { from, carriage, bytes } => {
+                if let Some(from) = self.peer(from) {
+                    out.push(Output::Managed { from, carriage, bytes: bytes.bytes() });
                 }
             }
             Heard::Writable { node } => {
@@ -326,7 +341,7 @@ impl<E: Engine> Node<E> {
         let _ = self.link.send_group(plane.port(), group, plane.port(), bytes.bytes(), &mut out);
     }
 
-    fn reach(&mut self, addr: Addr) -> Result<NodeId, Code> {
+    pub(super) fn reach(&mut self, addr: Addr) -> Result<NodeId, Code> {
         self.parting.reach(&mut self.link, addr, self.largest)
     }
 }

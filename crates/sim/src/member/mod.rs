@@ -241,7 +241,7 @@ impl<'o, E: Engine + Send> Sink<Output<'o>> for Outlet<'_, '_, E> {
                 self.told.push(Told::Delivered(Cast::read(body), from));
             }
             Output::Cast(Said::Settled { number, .. }) if self.telling => self.told.push(Told::Settled(number)),
-            Output::Event(_) | Output::Rumour(_) | Output::Cast(_) => {}
+            Output::Event(_) | Output::Rumour(_) | Output::Cast(_) | Output::Managed { .. } => {}
         }
     }
 }
