@@ -204,7 +204,7 @@ pub(crate) fn run(args: Args) -> Result<ExitCode, String> {
         format!("cannot serve the control API at {}: {e} (choose another --socket or --http)", socket.display())
     })?;
     let addr = agent.addr();
-    tracing::info!(%addr, name = agent.name(), version = phalanx_daemon::VERSION, "listening");
+    tracing::info!(%addr, name = agent.name(), version = phalanx_daemon::version(), "listening");
     if let Some(http) = control.http() {
         tracing::info!(addr = %http, "serving HTTP");
     }

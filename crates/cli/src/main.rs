@@ -79,6 +79,7 @@ enum Command {
 }
 
 fn main() -> ExitCode {
+    phalanx_daemon::speak_as_called();
     let args = match Args::try_parse_from(run::habits(std::env::args_os())) {
         Ok(args) => args,
         Err(e) => {

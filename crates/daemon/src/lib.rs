@@ -24,11 +24,25 @@ pub mod store;
 pub mod wires;
 
 /// Of this build.
-pub const VERSION: &str = if phalanx_wire::tomorrow::ON {
-    concat!(env!("CARGO_PKG_VERSION"), "+tomorrow")
-} else {
-    env!("CARGO_PKG_VERSION")
-};
+#[must_use]
+pub fn version() -> &'static str {
+    if phalanx_wire::tomorrow::is_on() {
+        concat!(env!("CARGO_PKG_VERSION"), "+tomorrow")
+    } else {
+        env!("CARGO_PKG_VERSION")
+    }
+}
+
+/// The command is called so where it speaks as a later build may; in debug builds only.
+const TOMORROW: &str = "phalanx-tomorrow";
+
+/// Speaks as a later build may, when that is what the command is called.
+pub fn speak_as_called() {
+    let called = std::env::args_os().next().map(std::path::PathBuf::from);
+    if called.is_some_and(|path| path.file_name().is_some_and(|name| name == TOMORROW)) {
+        phalanx_wire::tomorrow::speak();
+    }
+}
 
 pub use clock::Clock;
 pub use driver::Driver;

@@ -300,7 +300,7 @@ impl Desk {
             hello.tag = tag;
         }
         stream.write_all(&hello.encode()).await?;
-        stream.write_all(tomorrow::FIELD).await?;
+        stream.write_all(tomorrow::field()).await?;
         match stream.read_u8().await? {
             TAKEN => Ok(stream),
             _ => Err(ErrorKind::InvalidData.into()),
@@ -342,7 +342,7 @@ impl Desk {
             return None;
         }
         stream.write_u8(TAKEN).await.ok()?;
-        stream.write_all(tomorrow::FIELD).await.ok()?;
+        stream.write_all(tomorrow::field()).await.ok()?;
         Some((hello, stream))
     }
 

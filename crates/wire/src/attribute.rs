@@ -25,7 +25,7 @@ pub const ENTRIES_MAX: usize = 512;
 /// The highest version. Honest maps never come near it; above it nothing is believed, so there is always a next number.
 pub const VERSION_MAX: u64 = 1 << 63;
 /// The most records of one digest.
-pub const RECORDS_MAX: usize = (MESSAGE_MAX - HEADER - tomorrow::FIELD.len()) / Record::LEN;
+pub const RECORDS_MAX: usize = (MESSAGE_MAX - HEADER - tomorrow::LONGEST) / Record::LEN;
 
 const LAYOUT: u8 = 1;
 const HEADER: usize = 8;
@@ -304,7 +304,7 @@ fn encode_records(records: &[Record], out: &mut Vec<u8>) {
         out.extend_from_slice(&record.incarnation.to_le_bytes());
         out.extend_from_slice(&record.version.to_le_bytes());
     }
-    out.extend_from_slice(tomorrow::FIELD);
+    out.extend_from_slice(tomorrow::field());
 }
 
 /// A reply under construction, at the end of the caller's buffer.
@@ -347,7 +347,7 @@ impl<'a> ReplyWriter<'a> {
             self.out.extend_from_slice(entry.value.unwrap_or_default());
             count += 1;
         }
-        if self.out.len() - self.start + tomorrow::FIELD.len() > MESSAGE_MAX {
+        if self.out.len() - self.start + tomorrow::field().len() > MESSAGE_MAX {
             self.out.truncate(head);
             return false;
         }
@@ -374,7 +374,7 @@ impl<'a> ReplyWriter<'a> {
     pub fn finish(self, more: bool) {
         self.out[self.start + 2] = if more { MORE } else { 0 };
         self.out[self.start + 4..self.start + 6].copy_from_slice(&self.count.to_le_bytes());
-        self.out.extend_from_slice(tomorrow::FIELD);
+        self.out.extend_from_slice(tomorrow::field());
     }
 }
 

@@ -192,7 +192,7 @@ impl<'a> Message<'a> {
             Kind::Receipt { by } => put_number(*by, out),
         }
         put_bytes(self.body, out);
-        out.extend(tomorrow::FIELD);
+        out.extend(tomorrow::field());
     }
 }
 
@@ -320,7 +320,7 @@ mod tests {
             let bytes = bytes(kind.clone());
             let message = Message::parse(&bytes).unwrap();
             assert_eq!((message.kind, message.body, message.source), (kind, &b"news"[..], Id(4)));
-            for cut in 0..bytes.len() - tomorrow::FIELD.len() {
+            for cut in 0..bytes.len() - tomorrow::field().len() {
                 assert_eq!(Message::parse(&bytes[..cut]), Err(Malformed::Truncated), "cut at {cut}");
             }
         }

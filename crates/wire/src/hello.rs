@@ -73,7 +73,7 @@ impl Hello {
         out.extend_from_slice(&[if self.done { Self::DONE } else { 0 }, 0]);
         out.extend_from_slice(&self.group_floor.to_le_bytes());
         out.extend_from_slice(&self.holds.to_le_bytes());
-        out.extend_from_slice(tomorrow::FIELD);
+        out.extend_from_slice(tomorrow::field());
     }
 }
 

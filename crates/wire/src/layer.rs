@@ -57,7 +57,7 @@ impl Ports {
 
     /// Writes layer and ports into their `LEN` bytes.
     pub fn encode(&self, out: &mut [u8]) {
-        out[..2].copy_from_slice(&[Layer::Cl as u8, tomorrow::BITS]);
+        out[..2].copy_from_slice(&[Layer::Cl as u8, tomorrow::bits()]);
         out[2..4].copy_from_slice(&self.from.0.to_le_bytes());
         out[4..6].copy_from_slice(&self.to.0.to_le_bytes());
     }

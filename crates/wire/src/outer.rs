@@ -78,7 +78,7 @@ impl Short {
     pub fn encode(&self, out: &mut [u8]) {
         out[0] = VERSION << 4 | Kind::Data as u8;
         out[1] = self.key;
-        out[2..4].fill(tomorrow::BITS);
+        out[2..4].fill(tomorrow::bits());
         out[4..8].copy_from_slice(&self.session.to_le_bytes());
         out[8..12].copy_from_slice(&self.sender.to_le_bytes());
         out[12..20].copy_from_slice(&self.counter.to_le_bytes());
@@ -129,7 +129,7 @@ impl Long {
     pub fn encode(&self, out: &mut [u8]) {
         out[0] = VERSION << 4 | self.kind as u8;
         out[1] = self.key;
-        out[2..4].fill(tomorrow::BITS);
+        out[2..4].fill(tomorrow::bits());
         out[4..6].copy_from_slice(&self.group.to_le_bytes());
         out[6..8].fill(0);
         out[8..24].copy_from_slice(&self.boot.0);

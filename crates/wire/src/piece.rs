@@ -85,7 +85,7 @@ impl<'a> Piece<'a> {
         put_bytes(self.from.as_bytes(), out);
         put_bytes(self.name.as_bytes(), out);
         put_bytes(self.data, out);
-        out.extend(tomorrow::FIELD);
+        out.extend(tomorrow::field());
     }
 }
 
@@ -102,7 +102,7 @@ mod tests {
             let mut bytes = Vec::new();
             piece.encode(&mut bytes);
             assert_eq!(Piece::parse(&bytes), Ok(piece));
-            for cut in 0..bytes.len() - tomorrow::FIELD.len() {
+            for cut in 0..bytes.len() - tomorrow::field().len() {
                 assert!(Piece::parse(&bytes[..cut]).is_err(), "cut at {cut}");
             }
         }

@@ -104,7 +104,7 @@ impl Header {
         fixed[0] = Layer::Rcl as u8;
         let flag = |set: bool, bit: u8| if set { bit } else { 0 };
         fixed[1] =
-            flag(self.data, Self::DATA) | flag(self.fin, Self::FIN) | flag(self.ping, Self::PING) | tomorrow::BITS;
+            flag(self.data, Self::DATA) | flag(self.fin, Self::FIN) | flag(self.ping, Self::PING) | tomorrow::bits();
         fixed[2..4].copy_from_slice(&self.credit.to_le_bytes());
         fixed[8..12].copy_from_slice(&self.seq.to_le_bytes());
         fixed[12..16].copy_from_slice(&self.ack.to_le_bytes());

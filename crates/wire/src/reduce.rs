@@ -176,7 +176,7 @@ impl Message {
             }
             Words::Down { outcome } => outcome.encode(out),
         }
-        out.extend(tomorrow::FIELD);
+        out.extend(tomorrow::field());
     }
 }
 
@@ -319,7 +319,7 @@ mod tests {
             let bytes = bytes(&message);
             assert_eq!(Message::parse(&bytes).as_ref(), Ok(&message));
             assert_eq!(Message::head(&bytes), Ok((VIEW, Id(4))));
-            for cut in 0..bytes.len() - tomorrow::FIELD.len() {
+            for cut in 0..bytes.len() - tomorrow::field().len() {
                 assert!(Message::parse(&bytes[..cut]).is_err(), "{message:?} cut at {cut}");
             }
         }

@@ -138,7 +138,7 @@ impl<'a> Letter<'a> {
             out.extend_from_slice(&(part.len() as u16).to_le_bytes());
             out.extend_from_slice(part);
         }
-        out.extend_from_slice(tomorrow::FIELD);
+        out.extend_from_slice(tomorrow::field());
     }
 }
 

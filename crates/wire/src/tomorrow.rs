@@ -1,34 +1,77 @@
 //! What a later build may say that this one does not know: fields behind the known ones, and kinds of packets.
 //!
-//! A build with the feature `tomorrow` says such things, so that the two can be run beside each other, as during an upgrade
-//! (`tests/cluster/tests/upgrade.rs`). Without the feature nothing is appended and nothing is sent.
+//! A process of a debug build can be told to say such things ([`speak`]), so that the two run beside each other as during an upgrade
+//! (`tests/cluster/tests/upgrade.rs`). Otherwise, and in each release build, nothing is appended and nothing is sent. (It was a
+//! feature once: then the daemon had to be built a second time for two tests.)
 
-/// True in a build that speaks as a later one may.
-pub const ON: bool = cfg!(feature = "tomorrow");
+#[cfg(debug_assertions)]
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+
+#[cfg(debug_assertions)]
+static ON: AtomicBool = AtomicBool::new(false);
+
+/// The longest that is put behind known fields.
+pub const LONGEST: usize = 8;
+
+/// From now on this process speaks as a later build may. Release builds cannot.
+pub fn speak() {
+    #[cfg(debug_assertions)]
+    ON.store(true, Relaxed);
+}
+
+/// True in a process that speaks as a later build may.
+#[must_use]
+pub fn is_on() -> bool {
+    #[cfg(debug_assertions)]
+    return ON.load(Relaxed);
+    #[cfg(not(debug_assertions))]
+    false
+}
 
 /// Behind the last field that today's readers know.
-pub const FIELD: &[u8] = if ON { b"tomorrow" } else { &[] };
+#[must_use]
+pub fn field() -> &'static [u8] {
+    saying(b"tomorrow").unwrap_or_default()
+}
 
 /// A section of letters.
-pub const SECTION: &[u8] = if ON { b"\xc8\x08\0\0\0tomorrow" } else { &[] };
+#[must_use]
+pub fn section() -> &'static [u8] {
+    saying(b"\xc8\x08\0\0\0tomorrow").unwrap_or_default()
+}
 
 /// Flags and reserved bytes of headers: bits that today nobody reads.
-pub const BITS: u8 = if ON { 0x80 } else { 0 };
+#[must_use]
+pub fn bits() -> u8 {
+    if is_on() { 0x80 } else { 0 }
+}
 
 /// A datagram of a kind that nobody knows: [`crate::outer`].
-pub const PACKET: Option<&[u8]> = saying(b"\x1e a packet of a kind that nobody knows today");
+#[must_use]
+pub fn packet() -> Option<&'static [u8]> {
+    saying(b"\x1e a packet of a kind that nobody knows today")
+}
 
 /// A note of a kind that nobody knows: [`crate::zone::Note`].
-pub const NOTE: Option<&[u8]> = saying(b"\x01\xc8 a note");
+#[must_use]
+pub fn note() -> Option<&'static [u8]> {
+    saying(b"\x01\xc8 a note")
+}
 
 /// A letter of a kind that nobody knows: [`crate::zone::Letter`].
-pub const LETTER: Option<&[u8]> = saying(b"\x01\xc8\0\0\xc8\x08\0\0\0tomorrow");
+#[must_use]
+pub fn letter() -> Option<&'static [u8]> {
+    saying(b"\x01\xc8\0\0\xc8\x08\0\0\0tomorrow")
+}
 
 /// A letter of a kind that nobody knows: [`crate::rumour::Letter`].
-pub const RUMOUR: Option<&[u8]> = saying(b"\x01\xc8 what people may tell each other some day");
+#[must_use]
+pub fn rumour() -> Option<&'static [u8]> {
+    saying(b"\x01\xc8 what people may tell each other some day")
+}
 
-const fn saying(bytes: &'static [u8]) -> Option<&'static [u8]> {
-    if ON { Some(bytes) } else { None }
+fn saying(bytes: &'static [u8]) -> Option<&'static [u8]> {
+    is_on().then_some(bytes)
 }
 
 #[cfg(test)]

@@ -388,7 +388,7 @@ impl<'a> Letter<'a> {
         put_number(self.from.0.into(), out);
         put_number(self.to.0.into(), out);
         self.words.encode(out);
-        out.extend_from_slice(tomorrow::FIELD);
+        out.extend_from_slice(tomorrow::field());
     }
 }
 

@@ -195,10 +195,14 @@ pub struct Letter<'a> {
 }
 
 impl<'a> Letter<'a> {
+    /// Bytes that [`Letter::begin`] appends.
+    #[must_use]
+    pub fn begun() -> usize {
+        Self::HEAD + tomorrow::section().len()
+    }
+
     /// Bytes before the first section.
     pub const HEAD: usize = 4;
-    /// Bytes that [`Letter::begin`] appends.
-    pub const BEGUN: usize = Self::HEAD + tomorrow::SECTION.len();
     /// Bytes before the content of a section.
     pub const SECTION: usize = 5;
 
@@ -316,7 +320,7 @@ impl<'a> Letter<'a> {
     pub fn begin(kind: LetterKind, flags: u16, out: &mut Vec<u8>) {
         out.extend_from_slice(&[LAYOUT, kind as u8]);
         out.extend_from_slice(&flags.to_le_bytes());
-        out.extend_from_slice(tomorrow::SECTION);
+        out.extend_from_slice(tomorrow::section());
     }
 
     /// Appends the sender's own entry.
@@ -456,7 +460,7 @@ impl Note {
                 suspicion.encode(out);
             }
         }
-        out.extend_from_slice(tomorrow::FIELD);
+        out.extend_from_slice(tomorrow::field());
     }
 
     /// Reads a note; what is longer comes from a newer peer.

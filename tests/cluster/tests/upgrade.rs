@@ -1,6 +1,6 @@
 //! Upgrades while the cluster runs: a build that says more than today's knows, beside today's.
 //!
-//! Tomorrow's build (feature `tomorrow`) appends a field to hellos, notes, digests, rumours and tripwires, a section to letters,
+//! Tomorrow's build (today's, told so by its name) appends a field to hellos, notes, digests, rumours and tripwires, a section to letters,
 //! sets bits that today nobody reads, and sends packets, notes, letters and rumours of unknown kinds.
 
 use phalanx_client::api::What;

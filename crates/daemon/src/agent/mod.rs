@@ -333,7 +333,7 @@ impl Agent {
             alive: engine.len(),
             neighbours: engine.neighbours().count(),
             uptime_ms: self.driver.now().since(Instant::ZERO).as_millis(),
-            version: crate::VERSION.to_owned(),
+            version: crate::version().to_owned(),
             pid: std::process::id(),
         })
     }

@@ -334,7 +334,7 @@ impl Link {
         let lagging = if key == self.hello.0 { None } else { self.ring.hello(key, &self.boot) };
         let (key, cipher) = lagging.as_ref().map_or((self.hello.0, &self.hello.1), |cipher| (key, cipher));
         let addr = peer.addr;
-        let mut packet = Buf::new(Long::LEN, Hello::LEN + tomorrow::FIELD.len() + TAG);
+        let mut packet = Buf::new(Long::LEN, Hello::LEN + tomorrow::field().len() + TAG);
         hello.encode(packet.vec_mut());
         let counter = self.hello_counter;
         self.hello_counter += 1;
@@ -345,7 +345,7 @@ impl Link {
         packet.extend(&seal);
         self.counters.sent += 1;
         out.push(Output::Transmit { to: addr, packet, ticket: None, answer: false });
-        if let Some(bytes) = tomorrow::PACKET {
+        if let Some(bytes) = tomorrow::packet() {
             out.push(Output::Transmit { to: addr, packet: Buf::copy_of(bytes), ticket: None, answer: false });
         }
     }

@@ -400,7 +400,7 @@ impl Rumours {
         let body = keys::write_epoch(self.keys.epoch, self.keys.digest());
         let id = Id { boot: self.boot, number: 0 };
         send(&Letter { body: &body, ..self.letter(Kind::Epoch, id, 0) }, to, out);
-        if let Some(bytes) = tomorrow::RUMOUR {
+        if let Some(bytes) = tomorrow::rumour() {
             out.push(Output::Send { to, bytes });
         }
     }

@@ -152,7 +152,7 @@ impl Snapshot for Parcel {
             Alive::These(mask) => mask.iter().filter(|&p| self.view.contains(p)).map(|p| self.length_of(p)).sum(),
             Alive::All => self.view.bytes(),
         };
-        Letter::BEGUN
+        Letter::begun()
             + section(self.length_of(self.sender))
             + section(self.left.len() * Leave::LEN)
             + section(alive)

@@ -493,10 +493,10 @@ impl Zone {
 
 /// What a later build may say besides, when upgrades are tested.
 pub(super) fn speak_of_tomorrow(to: Addr, out: &mut impl Out) {
-    if let Some(bytes) = tomorrow::NOTE {
+    if let Some(bytes) = tomorrow::note() {
         out.push(Output::Datagram { to, bytes });
     }
-    if let Some(bytes) = tomorrow::LETTER {
+    if let Some(bytes) = tomorrow::letter() {
         let message: Arc<dyn Snapshot> = Arc::new(Written(bytes.to_vec()));
         out.push(Output::Message { to, message: &message, across: false });
     }
