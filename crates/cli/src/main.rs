@@ -58,6 +58,8 @@ enum Command {
     Segments(zones::SegmentsArgs),
     Census(zones::CensusArgs),
     Tree(zones::TreeArgs),
+    // Until daemons start jobs.
+    #[command(hide = true)]
     Run(Box<run::Args>),
     View(jobs::ViewArgs),
     Task(jobs::TaskArgs),

@@ -1,14 +1,17 @@
 //! A bare node: the same tree and the same sockets without any protocol. The yardstick of a wave on loopback.
 //!
 //! It hands a message on to its children, and answers its parent when all of them have answered. Nothing is sealed, numbered or sent
-//! again. Pings measure what a message costs while others talk (PM-1).
+//! again. Pings measure what a message costs while others talk (PM-1). Where hops are slow, what it sends leaves later, as a task's does.
 
 use super::serve::{Node, Say};
 use super::words::{Answer, Order};
 use crate::error::Error;
+use nix::poll::{PollFd, PollFlags, ppoll};
+use nix::sys::time::TimeSpec;
 use phalanx_daemon::Waker;
 use phalanx_protocol::view::Task;
 use phalanx_protocol::view::tree::Tree;
+use std::collections::VecDeque;
 use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::os::fd::{AsFd, BorrowedFd};
@@ -182,6 +185,9 @@ pub(super) struct Bare<S> {
     /// Received by a wait.
     waiting: bool,
     blocks: bool,
+    /// How long what is sent takes to leave, and what has not left yet.
+    hop: Duration,
+    held: VecDeque<(Instant, To, Frame)>,
 }
 
 struct Pinging {
@@ -205,8 +211,42 @@ impl<S: Plain> Bare<S> {
             pinging: None,
             frame: [0; LEN],
             waiting: false,
+            hop: Duration::ZERO,
+            held: VecDeque::new(),
         };
         Ok((bare, at))
+    }
+
+    fn send(&mut self, to: To, frame: &Frame) -> io::Result<()> {
+        if self.hop.is_zero() {
+            return self.sockets.send(to, frame);
+        }
+        self.held.push_back((Instant::now() + self.hop, to, *frame));
+        Ok(())
+    }
+
+    /// Sends what is due.
+    fn flush(&mut self) -> io::Result<()> {
+        if self.held.is_empty() {
+            return Ok(());
+        }
+        let now = Instant::now();
+        while let Some((_, to, frame)) = self.held.pop_front_if(|held| held.0 <= now) {
+            self.sockets.send(to, &frame)?;
+        }
+        Ok(())
+    }
+
+    /// Waits until something has come to a part, no longer than that.
+    fn is_ready(&self, part: u16, patience: Duration) -> Result<bool, Error> {
+        let files = self.sockets.files();
+        let Some((_, file)) = files.iter().find(|f| f.0 == part) else { return Ok(false) };
+        let mut ready = [PollFd::new(*file, PollFlags::POLLIN)];
+        Ok(ppoll(&mut ready, Some(TimeSpec::from_duration(patience)), None)? > 0)
+    }
+
+    fn left(&self) -> Option<Duration> {
+        self.held.front().map(|held| held.0.saturating_duration_since(Instant::now()))
     }
 
     fn meet(&mut self, arity: u32, all: &[SocketAddr]) -> Result<(), Error> {
@@ -225,10 +265,10 @@ impl<S: Plain> Bare<S> {
         frame[0] = DOWN;
         frame[1..5].copy_from_slice(&without.to_le_bytes());
         self.awaited = 0;
-        for (i, &child) in self.children.iter().enumerate() {
-            if child != without {
+        for i in 0..self.children.len() {
+            if self.children[i] != without {
                 self.awaited += 1;
-                self.sockets.send(To::Child(i), &frame)?;
+                self.send(To::Child(i), &frame)?;
             }
         }
         if self.awaited == 0 { self.answer(say) } else { Ok(()) }
@@ -238,7 +278,7 @@ impl<S: Plain> Bare<S> {
         if self.has_parent {
             let mut frame = [0; LEN];
             frame[0] = UP;
-            return self.sockets.send(To::Parent, &frame);
+            return self.send(To::Parent, &frame);
         }
         say(Answer::Took { ns: self.begun.elapsed().as_nanos() as u64 });
         Ok(())
@@ -304,14 +344,23 @@ impl<S: Plain> Node for Bare<S> {
                 self.pinging = Some(Pinging { children, begun, lasts, rounds: 0 });
                 self.ping()?;
             }
-            Order::Delay { .. } | Order::Rejoin | Order::End => say(Answer::Done),
+            Order::Delay { us } => {
+                self.hop = Duration::from_micros(us);
+                say(Answer::Done);
+            }
+            Order::Rejoin | Order::End => say(Answer::Done),
         }
         Ok(())
     }
 
     fn work(&mut self, part: u16, say: &mut Say<'_>) -> Result<(), Error> {
+        let was_due = !self.held.is_empty();
+        self.flush()?;
         let has = if self.blocks {
             std::mem::take(&mut self.waiting)
+        } else if was_due && !self.is_ready(part, Duration::ZERO)? {
+            // It was called to send, and a stream would wait here.
+            false
         } else {
             self.sockets.receive(part, &mut self.frame)?
         };
@@ -319,6 +368,10 @@ impl<S: Plain> Node for Bare<S> {
             self.on_frame(say)?;
         }
         Ok(())
+    }
+
+    fn due_in(&self) -> Option<phalanx_core::Duration> {
+        self.left().map(|left| phalanx_core::Duration::from_nanos(left.as_nanos() as u64))
     }
 
     fn files(&self) -> Vec<(u16, BorrowedFd<'_>)> {
@@ -330,6 +383,11 @@ impl<S: Plain> Node for Bare<S> {
     }
 
     fn wait(&mut self) -> Result<(), Error> {
+        if let Some(left) = self.left()
+            && !self.is_ready(0, left)?
+        {
+            return Ok(());
+        }
         self.waiting = self.sockets.receive(0, &mut self.frame)?;
         Ok(())
     }

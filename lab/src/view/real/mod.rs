@@ -189,10 +189,10 @@ impl Case {
         let hop_ms = if layout == Layout::Processes { HOP_MS } else { LONG_HOP_MS };
         let trials = if run.options.quick { QUICK_TRIALS } else { SLOW_TRIALS };
         tasks.all(&Order::Delay { us: hop_ms * 1000 })?;
-        let slow = trial_slow(&mut tasks, &tree, trials)?;
+        bare.all(&Order::Delay { us: hop_ms * 1000 })?;
+        let waves = trial(&mut tasks, &mut bare, &tree, trials)?;
         let hop_us = self.hop_us(hop_ms)?;
         let costs = Costs { latency_us: latency_us + hop_us, compute_us };
-        let waves = Waves { tasks_us: slow, bare_us: Vec::new() };
         let base_us = model::base(costs, tree.height());
         self.note(run, Some(hop_ms), &waves, base_us, None);
         Ok((median(&waves.tasks_us).unwrap_or(f64::NAN), base_us))
@@ -221,17 +221,19 @@ impl Case {
             return;
         }
         let what = format!("{}, {nodes} tasks, arity {arity}", self.name(hop_ms));
+        let pairs: Vec<_> = waves.tasks_us.iter().copied().zip(waves.bare_us.iter().copied()).collect();
+        let ratio = ratio_interval(&pairs, SEED);
+        if let Some(r) = ratio {
+            run.note(format!("{what}: {:.2} × a bare wave ({:.2} to {:.2})", r.value, r.low, r.high));
+        }
         if hop_ms.is_some() {
+            let bare = median(&waves.bare_us).map_or(f64::NAN, |us| us / base_us);
+            run.note(format!("{what}: a bare wave is {bare:.3} × the base model"));
             if layout == Layout::Processes {
                 let value = ts.map(|i| i.value / base_us);
                 run.check(Check::new(format!("{what}: ts_us / base model ≤ 1.2"), value, Must::AtMost, 1.2));
             }
         } else {
-            let pairs: Vec<_> = waves.tasks_us.iter().copied().zip(waves.bare_us.iter().copied()).collect();
-            let ratio = ratio_interval(&pairs, SEED);
-            if let Some(r) = ratio {
-                run.note(format!("{what}: {:.2} × a bare wave ({:.2} to {:.2})", r.value, r.low, r.high));
-            }
             let value = ratio.map(|r| r.value);
             run.check(Check::new(format!("{what}: ts_us / bare wave ≤ 1.3"), value, Must::AtMost, 1.3));
         }
@@ -256,11 +258,6 @@ fn warm(team: &mut Team) -> Result<(), Error> {
     let whole_us = team.took(&Order::Warm)?;
     thread::sleep(REST + Duration::from_secs_f64(2e-6 * whole_us));
     Ok(())
-}
-
-fn trial_slow(tasks: &mut Team, tree: &Tree, trials: usize) -> Result<Vec<f64>, Error> {
-    warm(tasks)?;
-    victims(tree).iter().cycle().take(trials).map(|&victim| fail(tasks, victim)).collect()
 }
 
 /// A leaf fails, T_s is what that took; it comes back, and a wave through all makes its sessions.
@@ -369,8 +366,17 @@ mod tests {
             let [mut tasks, mut bare] =
                 [Side::Tasks, Side::Bare].map(|side| Team::start(Layout::InProcess, transport, side, 7, 2).unwrap());
             tasks.took(&Order::Warm).unwrap();
-            let waves = trial(&mut tasks, &mut bare, &tree, 3).unwrap();
-            assert!(waves.tasks_us.iter().chain(&waves.bare_us).all(|&us| us > 0.0));
+            let hop = Order::Delay { us: 1000 };
+            for slow in [false, true] {
+                if slow {
+                    tasks.all(&hop).unwrap();
+                    bare.all(&hop).unwrap();
+                }
+                let waves = trial(&mut tasks, &mut bare, &tree, 3).unwrap();
+                let least = if slow { 4000.0 } else { 0.0 };
+                assert!(waves.tasks_us.iter().chain(&waves.bare_us).all(|&us| us > least));
+            }
+            bare.all(&Order::Delay { us: 0 }).unwrap();
             assert!(ping(&mut bare, &[Task(0)], 1).unwrap() > 0.0);
         }
     }
