@@ -202,9 +202,9 @@ pub enum ToConsole {
 }
 
 /// The kind of frames with output: rank (4 bytes, little endian), stream (0 out, 1 err), bytes.
-pub const OUTPUT: u8 = 3;
+pub const OUTPUT: u8 = 4;
 /// The kind of frames with input for rank 0: bytes; none at its end.
-pub const INPUT: u8 = 4;
+pub const INPUT: u8 = 5;
 
 /// A frame with output.
 #[must_use]
