@@ -75,6 +75,9 @@ struct Options {
     /// How members find and watch each other: zone or segment
     #[arg(long)]
     engine: Option<String>,
+    /// Engine segment without multicast: the hosts of a segment, NAME=HOSTS such as rack1=10.0.0.[1-20]; once for each segment
+    #[arg(long, value_name = "NAME=HOSTS")]
+    segment: Vec<String>,
     /// How it watches and speaks: lan, wan, local or paper
     #[arg(long)]
     profile: Option<String>,
@@ -168,6 +171,7 @@ impl Options {
             ("supervisors", &self.supervisor),
             ("attributes", &self.attribute),
             ("on", &self.on),
+            ("segments", &self.segment),
         ];
         for (option, values) in lists.into_iter().filter(|l| !l.1.is_empty()) {
             layers.read_flag(option, values.clone()).map_err(|e| e.to_string())?;

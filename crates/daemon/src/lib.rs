@@ -16,6 +16,7 @@ pub mod fleet;
 pub mod host;
 pub mod jobs;
 mod outbox;
+pub mod places;
 pub mod platform;
 pub mod seating;
 pub mod seeds;

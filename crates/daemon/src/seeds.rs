@@ -12,7 +12,7 @@
 mod srv;
 
 use std::collections::BTreeSet;
-use std::net::{SocketAddr, ToSocketAddrs};
+use std::net::{Ipv6Addr, SocketAddr, ToSocketAddrs};
 use std::path::PathBuf;
 
 /// The port unless another is named.
@@ -106,12 +106,20 @@ impl Seeds {
 /// # Errors
 /// What the resolver said.
 pub fn addresses(text: &str) -> Result<Vec<SocketAddr>, String> {
+    addresses_at(text, PORT)
+}
+
+/// As [`addresses`], with a port unless another is named.
+///
+/// # Errors
+/// What the resolver said.
+pub fn addresses_at(text: &str, port: u16) -> Result<Vec<SocketAddr>, String> {
     let bare = text.strip_prefix('[').and_then(|t| t.strip_suffix(']')).unwrap_or(text);
     let has_port = bare.len() == text.len()
         && text
             .rsplit_once(':')
             .is_some_and(|(host, port)| port.parse::<u16>().is_ok() && (!host.contains(':') || host.ends_with(']')));
-    let found = if has_port { text.to_socket_addrs() } else { (bare, PORT).to_socket_addrs() };
+    let found = if has_port { text.to_socket_addrs() } else { (bare, port).to_socket_addrs() };
     let found: Vec<SocketAddr> = found.map_err(|e| e.to_string())?.collect();
     if found.is_empty() { Err("it has no address".to_owned()) } else { Ok(found) }
 }
@@ -145,6 +153,11 @@ pub fn expand(list: &str) -> Result<Vec<String>, SeedError> {
 }
 
 fn expand_one(text: &str, hosts: &mut Vec<String>) -> Option<()> {
+    // These brackets are none of a list's.
+    if text.strip_prefix('[').and_then(|t| t.split_once(']')).is_some_and(|t| t.0.parse::<Ipv6Addr>().is_ok()) {
+        hosts.push(text.to_owned());
+        return Some(());
+    }
     let Some((before, group)) = text.split_once('[') else {
         hosts.push(text.to_owned());
         return (!text.is_empty() && !text.contains(']')).then_some(());
@@ -179,6 +192,7 @@ mod tests {
         assert_eq!(hosts("node[001-003]"), ["node001", "node002", "node003"]);
         assert_eq!(hosts("n[9-11,20]:7000,login"), ["n9:7000", "n10:7000", "n11:7000", "n20:7000", "login"]);
         assert_eq!(hosts("a,b,c"), ["a", "b", "c"]);
+        assert_eq!(hosts("[fd00::1]:7,[fd00::2]"), ["[fd00::1]:7", "[fd00::2]"]);
         assert_eq!(hosts("r[1-2].example.org"), ["r1.example.org", "r2.example.org"]);
     }
 

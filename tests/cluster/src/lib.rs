@@ -149,6 +149,11 @@ impl Cluster {
         self
     }
 
+    /// The address at which those daemons listen that have no host of their own; nobody else is there.
+    pub fn home(&self) -> IpAddr {
+        self.home
+    }
+
     /// The network, to do harm to it.
     ///
     /// # Panics
@@ -330,6 +335,11 @@ impl Node {
     /// What it is called.
     pub fn name(&self) -> &str {
         &self.name
+    }
+
+    /// Where it listens, as far as that is known.
+    pub fn addr(&self) -> Option<SocketAddr> {
+        self.addr
     }
 
     /// Where its state is.

@@ -217,6 +217,121 @@ fn two_clusters_on_one_address_live_side_by_side() {
     }
 }
 
+/// TG-8: waits until those of each segment are one group with a leader, and the leaders are one above.
+fn wait_for_segments(cluster: &Cluster, segments: &[Vec<usize>]) -> Vec<usize> {
+    cluster.wait_for_one_view();
+    let leaders: Vec<usize> = segments.iter().map(|segment| leader(cluster, segment).0).collect();
+    for &node in &leaders {
+        cluster.node(node).wait_until("leaders are one group", |node| {
+            let levels = node.client().segments().expect("it answers");
+            levels.get(1).is_some_and(|level| set(level.members.clone()) == set(names(&leaders)))
+        });
+    }
+    leaders
+}
+
+/// TG-8: segments by configuration; a leader is killed, all of its segment too, and started again.
+fn segments_without_multicast(cluster: &mut Cluster, segments: &[Vec<usize>], config: &str) {
+    let arguments = [&SEGMENT[..], &["--config", config]].concat();
+    let start = |cluster: &mut Cluster, node: usize, addr: &str| {
+        cluster.run(node, &[&arguments[..], &["--bind", addr]].concat());
+    };
+    let nodes: Vec<usize> = segments.concat();
+    nodes.iter().for_each(|&node| assert_eq!(cluster.place(), node));
+    let addrs: Vec<String> = nodes.iter().map(|&node| addr_of(cluster, node)).collect();
+    nodes.iter().for_each(|&node| start(cluster, node, &addrs[node]));
+    let leaders = wait_for_segments(cluster, segments);
+    assert!(nodes.iter().all(|&node| cluster.node(node).failures().is_empty()), "nobody was lost on the way");
+    // A leader.
+    let dead = leaders[0];
+    cluster.kill(dead);
+    cluster.wait_until("it failed", |node| node.state_of(&name(dead)) == Some(State::Failed));
+    let mut left = segments.to_vec();
+    left[0].retain(|&node| node != dead);
+    wait_for_segments(cluster, &left);
+    // A whole segment.
+    let last = left.pop().expect("there are several");
+    last.iter().for_each(|&node| cluster.kill(node));
+    wait_for_segments(cluster, &left);
+    start(cluster, dead, &addrs[dead]);
+    last.iter().for_each(|&node| start(cluster, node, &addrs[node]));
+    wait_for_segments(cluster, segments);
+}
+
+/// Where a node of a story without multicast listens: on its own host, or at a port of its own.
+fn addr_of(cluster: &Cluster, node: usize) -> String {
+    cluster.node(node).addr().map_or_else(|| format!("{}:{}", cluster.home(), 7946 + node), |addr| addr.to_string())
+}
+
+/// TG-8 on one machine: segments are ports.
+#[test]
+fn tg_8_segments_of_one_machine_are_lists_of_ports() {
+    let mut cluster = Cluster::empty().without_seeds();
+    let home = cluster.home();
+    let config = cluster.write(
+        "p.toml",
+        &format!(
+            "[segments]\na = ['{home}:[7946-7948]']\nb = '{home}:[7949-7950]'\nc = ['{home}:7951', '{home}:7952']\n"
+        ),
+    );
+    segments_without_multicast(&mut cluster, &[vec![0, 1, 2], vec![3, 4], vec![5, 6]], &config);
+}
+
+/// TG-8 on networks where no multicast gets anywhere; they are no segments: configuration says what is one.
+#[test]
+fn tg_8_segments_where_there_is_no_multicast() {
+    let Some(mut network) = Network::of(&Plan::star(2, 3)) else { return };
+    network.lose_multicast();
+    let mut cluster = Cluster::on(network).without_seeds();
+    let text = "segments = { a = '10.77.0.[1-3]', b = ['10.77.1.[4-6]:7946'] }";
+    let config = cluster.write("p.toml", text);
+    segments_without_multicast(&mut cluster, &[vec![0, 1, 2], vec![3, 4, 5]], &config);
+}
+
+/// A node that nobody named is a segment of its own, says so, and is a member all the same.
+#[test]
+fn tg_8_who_is_in_no_segment_is_one_alone() {
+    let mut cluster = Cluster::empty().without_seeds();
+    let segment = format!("a={}:[7946-7947]", cluster.home());
+    let arguments = [&SEGMENT[..], &["--segment", &segment]].concat();
+    for port in [7946, 7947, 8000] {
+        let addr = format!("{}:{port}", cluster.home());
+        cluster.add(&[&arguments[..], &["--bind", &addr]].concat());
+    }
+    cluster.wait_for_one_view();
+    let said = "this node is in none of `segments`";
+    assert_eq!([0, 1, 2].map(|node| cluster.node(node).log().contains(said)), [false, false, true]);
+}
+
+/// What makes no sense is refused with what to do.
+#[test]
+fn tg_8_bad_segments_are_refused() {
+    let cluster = Cluster::empty();
+    let dir = cluster.write("data", "").replace("/data", "");
+    let refusal = |arguments: &[&str]| {
+        let mut command = std::process::Command::new(phalanx_cluster::binary());
+        command.args(["agent", "--config", "/dev/null", "--bind", "127.0.0.1:0", "--data-dir", &dir]).args(arguments);
+        let done = command.output().expect("it runs");
+        assert_eq!(done.status.code(), Some(1));
+        String::from_utf8_lossy(&done.stderr).into_owned()
+    };
+    for (arguments, said) in [
+        (
+            &["--segment", "a=10.0.0.1"][..],
+            "option --segments: `segments`: they are for engine segment: set `engine`, or leave them out",
+        ),
+        (&["--engine", "segment", "--segment", "a"], "`a` is no NAME=HOSTS: write rack1=10.0.0.[1-20] or rack1=a,b,c"),
+        (
+            &["--engine", "segment", "--segment", "a=10.0.0.1", "--segment", "b=10.0.0.1"],
+            "10.0.0.1:7946 is in `a` and in `b`: each node is in one",
+        ),
+        (&["--engine", "segment", "--segment", "a=::1"], "give IPv4 addresses"),
+    ] {
+        let text = refusal(arguments);
+        assert!(text.contains(said), "{arguments:?}: {text}");
+    }
+}
+
 /// Packets under keys that a daemon does not have, dropped so far.
 fn strangers(node: &Node) -> u64 {
     let metrics = node.client().metrics().expect("it answers");

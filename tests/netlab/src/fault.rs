@@ -17,6 +17,8 @@ pub(crate) enum Fault {
     OneWay { from: Vec<usize>, to: Vec<usize>, percent: u8 },
     /// So many of a hundred packets are lost, whoever sends them to whom.
     Everywhere { percent: u8 },
+    /// No multicast gets anywhere, as in clouds.
+    Multicast,
 }
 
 /// Faults. Each panics when the switch would not have it.
@@ -47,6 +49,12 @@ impl Network {
     /// So many of a hundred packets are lost, wherever they go.
     pub fn lose(&mut self, percent: u8) {
         self.faults.push(Fault::Everywhere { percent });
+        self.apply();
+    }
+
+    /// No multicast gets anywhere from now on, as in clouds; but for what addresses need.
+    pub fn lose_multicast(&mut self) {
+        self.faults.push(Fault::Multicast);
         self.apply();
     }
 
@@ -90,6 +98,10 @@ impl Network {
                     format!("oifname {{ {ports} }} ether type ip ip saddr {{ {four} }} {chance} drop"),
                     format!("oifname {{ {ports} }} {SIX} ip6 saddr {{ {six} }} {chance} drop"),
                 ]
+            }
+            Fault::Multicast => {
+                let groups = ["ether type ip ip daddr 224.0.0.0/4".to_owned(), format!("{SIX} ip6 daddr ff00::/8")];
+                groups.map(|what| format!("{what} drop")).into()
             }
             Fault::Everywhere { percent } => {
                 ["ether type ip", SIX].map(|kind| format!("oifname \"h*\" {kind} {} drop", chance(*percent))).into()

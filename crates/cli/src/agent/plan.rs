@@ -1,18 +1,20 @@
 //! What the layers of configuration come to.
 
+use phalanx_core::Addr;
 use phalanx_daemon::agent::handlers::Handler;
 use phalanx_daemon::agent::{Conflict, Settings};
 use phalanx_daemon::config::Layers;
 use phalanx_daemon::control::access::Http;
+use phalanx_daemon::places::{Found, Places};
 use phalanx_daemon::seating::DirectoryError;
-use phalanx_daemon::seeds::{Seeds, addresses};
+use phalanx_daemon::seeds::{PORT, Seeds, addresses};
 use phalanx_daemon::store::{Key, Store, key_id, unhex};
 use phalanx_protocol::cast::Tree;
 use phalanx_protocol::member::Name;
 use phalanx_protocol::node::scout::ScoutConfig;
 use phalanx_protocol::node::{Profile, casts};
 use phalanx_protocol::rumour::keys::FIRST;
-use phalanx_protocol::segment::{LEVELS_MAX, SegmentConfig};
+use phalanx_protocol::segment::{LEVELS_MAX, SegmentConfig, SegmentMap};
 use phalanx_protocol::zone::Config;
 use phalanx_protocol::zone::hierarchy::Role;
 use phalanx_protocol::zone::rule::ZoneRule;
@@ -20,6 +22,7 @@ use std::collections::BTreeMap;
 use std::fmt::Display;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 /// What an agent is started with.
 pub(super) struct Plan {
@@ -79,8 +82,8 @@ pub(super) fn plan(layers: &Layers) -> Result<Plan, String> {
     let data = PathBuf::from(layers.text("data_dir").ok_or_else(|| wrong("data_dir", &"give a directory"))?);
     let store = Store::open(&data).map_err(|e| e.to_string())?;
     let Keys { keys, epoch, fresh } = keys(layers, &store)?;
-    let profile = profile(layers)?;
-    if let (Profile::Segment(_), Role::Base { .. } | Role::Management) = (&profile, &role) {
+    let profile = profile(layers, advertise.unwrap_or(bind))?;
+    if let (Profile::Segment(_) | Profile::Unicast(..), Role::Base { .. } | Role::Management) = (&profile, &role) {
         return Err(wrong("engine", &"segments find their groups by themselves: leave out zone and role"));
     }
     let scout = scout(layers, bind, &role)?;
@@ -110,10 +113,13 @@ pub(super) fn plan(layers: &Layers) -> Result<Plan, String> {
 }
 
 /// The engine, and how it watches and speaks.
-fn profile(layers: &Layers) -> Result<Profile, String> {
+fn profile(layers: &Layers, ours: SocketAddr) -> Result<Profile, String> {
     let wrong = |key: &'static str, why: &dyn Display| layers.wrong(key, why).to_string();
     let name = layers.text("profile");
     if layers.text("engine") != Some("segment") {
+        if !layers.list("segments").is_empty() {
+            return Err(wrong("segments", &"they are for engine segment: set `engine`, or leave them out"));
+        }
         let config = match name {
             Some("wan") => Config::wan(),
             Some("local") => Config::local(),
@@ -123,11 +129,30 @@ fn profile(layers: &Layers) -> Result<Profile, String> {
         return Ok(Profile::Zone(Config { tripwires: layers.flag("tripwires"), ..config }));
     }
     let (group, ttl) = groups(layers)?;
-    match name {
-        Some("paper") => Ok(Profile::Segment(SegmentConfig::paper(group, ttl))),
-        Some("lan") | None => Ok(Profile::Segment(SegmentConfig::lan(group, ttl))),
-        Some(other) => Err(wrong("profile", &format!("segments have lan and paper, not {other}"))),
+    let config = match name {
+        Some("paper") => SegmentConfig::paper(group, ttl),
+        Some("lan") | None => SegmentConfig::lan(group, ttl),
+        Some(other) => return Err(wrong("profile", &format!("segments have lan and paper, not {other}"))),
+    };
+    Ok(match segments(layers, ours)? {
+        Some(map) => Profile::Unicast(config, map),
+        None => Profile::Segment(config),
+    })
+}
+
+/// TG-8: the segments of a network without multicast; `None` where there is multicast.
+fn segments(layers: &Layers, ours: SocketAddr) -> Result<Option<Arc<SegmentMap>>, String> {
+    let wrong = |why: &dyn Display| layers.wrong("segments", why).to_string();
+    let places = Places::parse(layers.list("segments").iter().map(String::as_str)).map_err(|e| wrong(&e))?;
+    if places.is_empty() {
+        return Ok(None);
     }
+    let Found { places, missing } = places.resolve(PORT, ours.ip()).map_err(|e| wrong(&e))?;
+    for (host, why) in missing {
+        tracing::warn!(host, "{why} (of `segments`: nobody is looked for there until the daemon is restarted)");
+    }
+    let addrs = places.into_iter().map(|(_, addrs)| addrs.into_iter().map(Addr::Ip));
+    Ok(Some(Arc::new(SegmentMap::new(addrs))))
 }
 
 /// The first of the multicast groups, and how far they may reach.
@@ -204,7 +229,7 @@ fn role(layers: &Layers, live: &Live) -> Result<Role, String> {
     if let Some((place, why)) = missing.first() {
         return Err(wrong("supervisors", &format!("{place}: {why}")));
     }
-    let supervisors = found.into_iter().map(phalanx_core::Addr::Ip).collect();
+    let supervisors = found.into_iter().map(Addr::Ip).collect();
     let attribute = |key: &str| live.attributes.get(key).map(String::as_str);
     rule.role(&host_name()?, attribute, &supervisors).map_err(|e| wrong(key, &e))
 }

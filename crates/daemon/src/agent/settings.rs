@@ -139,6 +139,11 @@ impl Settings {
             self.role = Role::Base { zone, supervisors: Arc::default() };
         }
         let (udp, wires, addr) = listen(self.bind, self.advertise, &ring)?;
+        if let Profile::Unicast(_, map) = &self.profile
+            && map.segment_of(Addr::Ip(addr)).is_none()
+        {
+            tracing::warn!(%addr, "this node is in none of `segments`, and is one of its own: name its address there");
+        }
         seeds.retain(|&s| s != addr);
         seeds.dedup();
         let start = Start {

@@ -57,15 +57,22 @@ impl Layers {
         let table: toml::Table = text.parse().map_err(|e: toml::de::Error| fail(e.to_string()))?;
         for (key, value) in table {
             let entry = find(&key, &origin)?;
-            let values = match value {
-                toml::Value::Array(items) => items.iter().map(plain).collect::<Option<Vec<_>>>(),
-                value => plain(&value).map(|v| vec![v]),
+            let (values, shape) = match (value, entry.kind) {
+                (toml::Value::Table(table), Kind::Places) => (
+                    table.iter().map(place).collect(),
+                    "give each name a text or a list of texts: rack1 = [\"10.0.0.[1-20]\"]",
+                ),
+                (value, kind) => (
+                    texts(&value),
+                    if kind == Kind::Places {
+                        "give a table: { rack1 = [\"10.0.0.[1-20]\"] }, or a list of NAME=HOSTS"
+                    } else {
+                        "give a text, a number, yes or no, or a list of texts"
+                    },
+                ),
             };
-            let values = values.ok_or_else(|| ConfigError::Value {
-                origin: origin.clone(),
-                key: entry.key,
-                why: "give a text, a number, yes or no, or a list of texts".to_owned(),
-            })?;
+            let wrong = || ConfigError::Value { origin: origin.clone(), key: entry.key, why: shape.to_owned() };
+            let values = values.ok_or_else(wrong)?;
             self.set(entry, values, origin.clone())?;
         }
         Ok(())
@@ -79,6 +86,9 @@ impl Layers {
         for (name, value) in variables {
             let Some(entry) = TABLE.iter().find(|e| e.variable() == name) else { continue };
             let values = match entry.kind {
+                Kind::Places => {
+                    value.split([' ', '\t', '\n', ';']).filter(|v| !v.is_empty()).map(str::to_owned).collect()
+                }
                 Kind::List => value.split(',').map(|v| v.trim().to_owned()).filter(|v| !v.is_empty()).collect(),
                 _ => vec![value],
             };
@@ -142,7 +152,7 @@ impl Layers {
         TABLE.iter().map(|entry| {
             let value = match self.values.get(entry.key) {
                 Some(_) if entry.secret => "(hidden)".to_owned(),
-                Some((values, _)) => values.join(","),
+                Some((values, _)) => values.join(if entry.kind == Kind::Places { " " } else { "," }),
                 None => entry.default.to_owned(),
             };
             (entry, value, self.origin(entry.key))
@@ -151,7 +161,7 @@ impl Layers {
 
     fn set(&mut self, entry: &'static Entry, values: Vec<String>, origin: Origin) -> Result<(), ConfigError> {
         let wrong = |why: String| ConfigError::Value { origin: origin.clone(), key: entry.key, why };
-        if entry.kind != Kind::List && values.len() != 1 {
+        if !matches!(entry.kind, Kind::List | Kind::Places) && values.len() != 1 {
             return Err(wrong("give one value".to_owned()));
         }
         let values: Vec<String> =
@@ -182,6 +192,19 @@ fn find(key: &str, origin: &Origin) -> Result<&'static Entry, ConfigError> {
     })
 }
 
+/// One text or several.
+fn texts(value: &toml::Value) -> Option<Vec<String>> {
+    match value {
+        toml::Value::Array(items) => items.iter().map(plain).collect(),
+        value => plain(value).map(|v| vec![v]),
+    }
+}
+
+/// A name and its hosts, as the command line has them.
+fn place((name, hosts): (&String, &toml::Value)) -> Option<String> {
+    Some(format!("{name}={}", texts(hosts)?.join(",")))
+}
+
 fn plain(value: &toml::Value) -> Option<String> {
     match value {
         toml::Value::String(text) => Some(text.clone()),
@@ -195,7 +218,7 @@ fn plain(value: &toml::Value) -> Option<String> {
 /// The value as it is kept, or what is wrong with it.
 fn checked(kind: Kind, value: String) -> Result<String, String> {
     match kind {
-        Kind::Text | Kind::List => Ok(value),
+        Kind::Text | Kind::List | Kind::Places => Ok(value),
         Kind::OneOf(words) if words.contains(&value.as_str()) => Ok(value),
         Kind::OneOf(words) => Err(match nearest(&value, words.iter().copied()) {
             Some(near) => format!("`{value}` is none of {}: did you mean `{near}`?", words.join(", ")),
@@ -266,6 +289,23 @@ mod tests {
         layers.read_environment([("PHALANX_JOIN".into(), "a, b:1,".into())].into_iter()).unwrap();
         assert_eq!(layers.list("join"), ["a", "b:1"]);
         assert_eq!(file("join = 'a'").unwrap().list("join"), ["a"]);
+    }
+
+    #[test]
+    fn places_are_a_table_a_list_or_words() {
+        let table = file("[segments]\nrack1 = ['10.0.0.[1-2]', 'a']\nrack2 = 'b'").unwrap();
+        assert_eq!(table.list("segments"), ["rack1=10.0.0.[1-2],a", "rack2=b"]);
+        assert_eq!(table, file("segments = ['rack1=10.0.0.[1-2],a', 'rack2=b']").unwrap());
+        let mut layers = Layers::default();
+        let words = " rack1=10.0.0.[1-2,7],a  rack2=b;rack3=c".to_owned();
+        layers.read_environment([("PHALANX_SEGMENTS".into(), words)].into_iter()).unwrap();
+        assert_eq!(layers.list("segments"), ["rack1=10.0.0.[1-2,7],a", "rack2=b", "rack3=c"]);
+        for (text, said) in [
+            ("[segments]\na = {}", "give each name a text or a list of texts: rack1 = [\"10.0.0.[1-20]\"]"),
+            ("segments = [{}]", "give a table: { rack1 = [\"10.0.0.[1-20]\"] }, or a list of NAME=HOSTS"),
+        ] {
+            assert_eq!(file(text).unwrap_err().to_string(), format!("p.toml: `segments`: {said}"));
+        }
     }
 
     #[test]

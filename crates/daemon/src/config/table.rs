@@ -11,6 +11,8 @@ pub enum Kind {
     OneOf(&'static [&'static str]),
     /// Several texts; in the environment with commas between them.
     List,
+    /// Names, each with a list of hosts: NAME=HOSTS; a table in the file, in the environment with blanks between them.
+    Places,
     /// A number of seconds.
     Seconds,
     /// Yes or no.
@@ -132,6 +134,12 @@ pub const TABLE: &[Entry] = &[
         Kind::Text,
         "4",
         "the largest TTL of multicast, 1 to 8: routers between segments, and one",
+    ),
+    Entry::new(
+        "segments",
+        Kind::Places,
+        "",
+        "engine segment without multicast: the hosts of each segment, NAME=HOSTS; all nodes must have the same",
     ),
     Entry::new("socket", Kind::Text, "/run/phalanx/phalanx.sock", "where the control API listens"),
     Entry::new("supervisors", Kind::List, "", "where supervisors are, for members of a zone; as `join`"),

@@ -7,7 +7,7 @@ use crate::link::seal::KeyRing;
 use crate::link::sign::Signer;
 use crate::link::{self, Link};
 use crate::member::{Card, Engine, Frozen, Name, Roster};
-use crate::segment::{Segment, SegmentConfig};
+use crate::segment::{Segment, SegmentConfig, SegmentMap};
 use crate::zone::hierarchy::Role;
 use crate::zone::{Config, Zone};
 use phalanx_core::{Addr, Boot, Instant, Rng};
@@ -20,6 +20,8 @@ pub enum Profile {
     Zone(Config),
     /// Segments of the network.
     Segment(SegmentConfig),
+    /// TG-8: segments without multicast: who may be where is configured.
+    Unicast(SegmentConfig, Arc<SegmentMap>),
 }
 
 /// What a member starts with.
@@ -89,16 +91,21 @@ impl Start {
     pub fn member(&self, profile: &Profile, now: Instant) -> Node<Membership> {
         match profile {
             Profile::Zone(config) => self.around(self.zone(config, now).into()),
-            Profile::Segment(config) => {
-                let start = baselines::Start {
-                    card: self.card(),
-                    incarnation: self.incarnation,
-                    bootstrap: self.seeds.clone(),
-                    shared: Arc::clone(&self.known),
-                };
-                Node::new(self.link(), Segment::new(*config, start, Rng::new(self.seed(), 1), now).into(), self.largest)
+            Profile::Segment(config) => self.segments(|start, rng| Segment::new(*config, start, rng, now)),
+            Profile::Unicast(config, map) => {
+                self.segments(|start, rng| Segment::unicast(*config, map, start, rng, now))
             }
         }
+    }
+
+    fn segments(&self, segment: impl FnOnce(baselines::Start, Rng) -> Segment) -> Node<Membership> {
+        let start = baselines::Start {
+            card: self.card(),
+            incarnation: self.incarnation,
+            bootstrap: self.seeds.clone(),
+            shared: Arc::clone(&self.known),
+        };
+        Node::new(self.link(), segment(start, Rng::new(self.seed(), 1)).into(), self.largest)
     }
 
     /// What looks around for this member, see [`scout`](super::scout).
