@@ -10,7 +10,7 @@
 //!     match job.next().await? {
 //!         Word::Output { rank, bytes, .. } => print!("{rank}: {}", String::from_utf8_lossy(&bytes)),
 //!         Word::Told(ToConsole::Over { status }) => break println!("all ended, {status}"),
-//!         Word::Told(_) => {}
+//!         _ => {}
 //!     }
 //! }
 //! # Ok(()) }
