@@ -7,6 +7,7 @@ pub mod company;
 pub mod directory;
 pub mod federation;
 pub mod link;
+pub mod manager;
 pub mod member;
 pub mod node;
 pub mod order;

@@ -1,6 +1,7 @@
 //! What a daemon and the shepherds of its node say to each other: JSON in the frames that tasks use, too.
 
 use phalanx_api::jobs::{JobView, OnPartition};
+use phalanx_api::run::{OnFailure, Program, RankEnd};
 use serde::{Deserialize, Serialize};
 use std::net::SocketAddr;
 
@@ -60,11 +61,101 @@ pub enum ToShepherd {
         /// Where the shepherd is.
         addr: SocketAddr,
     },
+    /// The manager wants ranks of this job to run here: look whether that can be, and say `Ready` or `Unfit`. Nothing starts yet.
+    Prepare {
+        /// What and how.
+        work: Work,
+    },
+    /// All shepherds of the attempt are ready: form the view, start the ranks.
+    Go {
+        /// Which attempt.
+        attempt: u32,
+        /// Where the console is.
+        home: SocketAddr,
+        /// All nodes with ranks.
+        crews: Vec<Crew>,
+    },
+    /// Ranks that were prepared start again, in the view that runs.
+    Respawn {
+        /// Which attempt.
+        attempt: u32,
+        /// Which start of ranks alone, from 1.
+        life: u32,
+        /// Where the console is.
+        home: SocketAddr,
+        /// Where other shepherds are.
+        contacts: Vec<SocketAddr>,
+    },
+    /// A signal for all ranks here.
+    Signal {
+        /// Its number.
+        signal: i32,
+    },
+    /// A majority of the manager's replicas was heard: ranks may run for so long from now.
+    Lease {
+        /// How long.
+        ms: u64,
+    },
+    /// Kill what is left of this attempt, and say `Cleared`. The shepherd stays.
+    Stop {
+        /// Which attempt.
+        attempt: u32,
+        /// Why, for the console.
+        why: String,
+    },
+    /// The job is over: kill what is left, tell the console, end.
+    Over {
+        /// The largest status of all ranks.
+        status: i32,
+        /// Why, when it did not just end.
+        why: String,
+    },
+    /// Something for the console to say.
+    Note {
+        /// The words.
+        text: String,
+    },
     /// What is the view?
     Show {
         /// To tell answers apart.
         ticket: u64,
     },
+}
+
+/// What a shepherd is to run.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Work {
+    /// Which job of that name: the manager's number.
+    pub job: u64,
+    /// Which start of the job, from 0.
+    pub attempt: u32,
+    /// Which start of ranks alone, from 1; 0 otherwise.
+    pub life: u32,
+    /// The console is here.
+    pub home: bool,
+    /// User and group under which ranks run; as the shepherd unless told.
+    pub user: Option<(u32, u32)>,
+    /// Ranks here, ascending; none at a home that runs nothing.
+    pub ranks: Vec<u32>,
+    /// Ranks of each node, in the order of nodes, as ranges from..to: who runs beside whom.
+    pub nodes: Vec<Vec<(u32, u32)>>,
+    /// The name of each of these nodes.
+    pub names: Vec<String>,
+    /// What is run, ranks in this order.
+    pub programs: Vec<Program>,
+    /// What becomes of the job when a part of it dies.
+    pub on_failure: OnFailure,
+}
+
+/// The shepherd of one node of a job.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Crew {
+    /// Where it is.
+    pub addr: SocketAddr,
+    /// The start of its first rank; the others follow.
+    pub first: u32,
+    /// Its ranks, as ranges from..to.
+    pub ranks: Vec<(u32, u32)>,
 }
 
 /// What a shepherd says.
@@ -83,6 +174,54 @@ pub enum ToDaemon {
         /// Where.
         place: Option<Place>,
     },
+    /// What is to run here can run here.
+    Ready {
+        /// Which attempt.
+        attempt: u32,
+        /// Which life.
+        life: u32,
+        /// Where this shepherd is.
+        addr: SocketAddr,
+        /// The start that its first rank will have.
+        first: u32,
+    },
+    /// What is to run here cannot; nothing was started.
+    Unfit {
+        /// Which attempt.
+        attempt: u32,
+        /// Which life.
+        life: u32,
+        /// Why.
+        why: String,
+    },
+    /// Ranks here have ended: those of which it was not said before.
+    Ended {
+        /// Which attempt.
+        attempt: u32,
+        /// Which, and how.
+        ranks: Vec<(u32, RankEnd)>,
+    },
+    /// Nothing of the attempt runs here any more.
+    Cleared {
+        /// Which attempt.
+        attempt: u32,
+    },
+    /// The job's view goes on without ranks of other nodes; said where the view's root is.
+    Missed {
+        /// Which attempt.
+        attempt: u32,
+        /// Which ranks.
+        ranks: Vec<u32>,
+        /// Their shepherd is dead for sure.
+        proven: bool,
+    },
+    /// The console wants a signal for all ranks.
+    Signalled {
+        /// Its number.
+        signal: i32,
+    },
+    /// The console is gone: nobody waits for the job.
+    Deserted,
     /// The view.
     Shown {
         /// That of the question.
