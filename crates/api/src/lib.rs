@@ -16,6 +16,7 @@
 pub mod casts;
 pub mod directory;
 pub mod jobs;
+pub mod manage;
 pub mod operate;
 pub mod reduce;
 pub mod rumours;
@@ -74,6 +75,13 @@ pub mod path {
     pub const SEGMENTS: &str = "/v1/segments";
     /// To post: a [`RunWanted`](super::run::RunWanted); says where its console is, [`RunStarted`](super::run::RunStarted).
     pub const RUN: &str = "/v1/run";
+    /// To get: a list of [`Run`](super::manage::Run)s; `/v1/runs/NAME` has the [`RunDetail`](super::manage::RunDetail) of one, and is to
+    /// delete; `/v1/runs/NAME/signal` takes a [`SignalWanted`](super::manage::SignalWanted).
+    pub const RUNS: &str = "/v1/runs";
+    /// The [`Managers`](super::manage::Managers); to post, a [`ReplicaMove`](super::manage::ReplicaMove).
+    pub const MANAGERS: &str = "/v1/managers";
+    /// A list of [`NodeSlots`](super::manage::NodeSlots); `/v1/slots/NODE/drain` is to put and to delete.
+    pub const SLOTS: &str = "/v1/slots";
     /// A list of [`Job`](super::jobs::Job)s; `/v1/jobs/NAME` has the [`JobView`](super::jobs::JobView) of one, and takes a
     /// [`JobWanted`](super::jobs::JobWanted) for the [`Fold`](super::jobs::Fold) of its tasks here.
     pub const JOBS: &str = "/v1/jobs";

@@ -15,6 +15,7 @@ mod jobs;
 mod keys;
 mod lab;
 mod local;
+mod manage;
 mod manual;
 mod rumours;
 mod run;
@@ -58,9 +59,10 @@ enum Command {
     Segments(zones::SegmentsArgs),
     Census(zones::CensusArgs),
     Tree(zones::TreeArgs),
-    // Until daemons start jobs.
-    #[command(hide = true)]
     Run(Box<run::Args>),
+    Job(manage::JobArgs),
+    Managers(manage::ManagersArgs),
+    Drain(manage::DrainArgs),
     View(jobs::ViewArgs),
     Task(jobs::TaskArgs),
     #[command(hide = true)]
@@ -107,6 +109,9 @@ fn main() -> ExitCode {
         Command::Census(args) => Ok(zones::census(&args)),
         Command::Tree(args) => Ok(zones::tree(&args)),
         Command::Run(args) => run::run(*args),
+        Command::Job(args) => Ok(manage::job(&args)),
+        Command::Managers(args) => Ok(manage::managers(&args)),
+        Command::Drain(args) => Ok(manage::drain(&args)),
         Command::View(args) => Ok(jobs::view(&args)),
         Command::Task(args) => Ok(jobs::task(&args)),
         Command::Shepherd(args) => jobs::shepherd(&args),

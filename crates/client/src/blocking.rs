@@ -6,6 +6,7 @@ use crate::directory::{self, Directory};
 use crate::jobs::{self, Join};
 use phalanx_api::casts::{Reached, Seat};
 use phalanx_api::jobs::{Job, JobView, View};
+use phalanx_api::manage::{Managers, NodeSlots, Run, RunDetail};
 use phalanx_api::operate::{Fault, KeyChange, KeyRing, RoundTrip};
 use phalanx_api::reduce::Gathered;
 use phalanx_api::rumours::{Answer, Question};
@@ -255,5 +256,13 @@ calls! {
     "Heals a fault, or all." heal(id: Option<u32>) -> ();
     "Jobs of which the node knows." jobs() -> Vec<Job>;
     "The view of a job, wherever its tasks are." job(job: &str) -> JobView;
+    "Jobs that the manager knows." runs() -> Vec<Run>;
+    "One of them, by name or number, with its ranks and what happened to it." run_detail(job: &str) -> RunDetail;
+    "Ends a job: its ranks are killed." end_run(job: &str) -> ();
+    "A signal for all ranks of a job." signal_run(job: &str, signal: i32) -> ();
+    "Nodes and their slots." slots() -> Vec<NodeSlots>;
+    "A node gets no new ranks, or again." drain(node: &str, drained: bool) -> ();
+    "The manager's replicas." managers() -> Managers;
+    "A replica moves to another node." move_replica(from: &str, to: &str) -> ();
     "Figures, as Prometheus reads them." metrics() -> String;
 }

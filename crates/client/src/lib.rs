@@ -21,6 +21,7 @@ pub mod directory;
 mod events;
 pub mod jobs;
 pub mod local;
+mod manage;
 mod operate;
 mod rumours;
 pub mod run;

@@ -13,7 +13,6 @@ mod hosts;
 pub(crate) use args::{Args, habits};
 
 use crate::ask::failed;
-use phalanx_client::Error;
 use phalanx_client::api::run::RunWanted;
 use std::process::ExitCode;
 
@@ -30,9 +29,6 @@ pub(crate) fn run(args: Args) -> Result<ExitCode, String> {
     runtime.block_on(async {
         match common.run(&wanted).await {
             Ok(job) => Ok(console::attend(job, tagged).await),
-            Err(Error::Refused { status: 404, .. }) => {
-                Err("this daemon starts no jobs yet: see `phalanx task`".to_owned())
-            }
             Err(e) => Ok(failed(&e)),
         }
     })

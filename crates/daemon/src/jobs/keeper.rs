@@ -133,7 +133,7 @@ impl Keeper {
 
     fn on_words(&mut self, words: ToDaemon) {
         match words {
-            ToDaemon::Here { pid, terms } => {
+            ToDaemon::Here { pid, terms, .. } => {
                 self.terms = terms.or(self.terms.take());
                 if let Some(terms) = self.terms.clone() {
                     let kept = Kept { terms, pid: Some(pid), orders: self.ordered.clone() };
@@ -150,6 +150,8 @@ impl Keeper {
                     let _ = tell.send(view);
                 }
             }
+            // Of jobs that the manager runs.
+            _ => {}
         }
     }
 

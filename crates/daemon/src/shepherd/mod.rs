@@ -240,7 +240,7 @@ impl Shepherd {
         if !self.daemons.contains(&daemon) {
             self.daemons.push(daemon);
             let terms = Some(self.terms.clone());
-            self.desk.say(daemon, &ToDaemon::Here { pid: std::process::id(), terms });
+            self.desk.say(daemon, &ToDaemon::Here { pid: std::process::id(), terms, work: None });
             self.desk.say(daemon, &ToDaemon::At { place: self.told_place.clone() });
         }
     }
@@ -262,6 +262,8 @@ impl Shepherd {
                 let view = self.shown();
                 self.desk.say(daemon, &ToDaemon::Shown { ticket, view });
             }
+            // Of jobs that the manager runs.
+            _ => {}
         }
     }
 

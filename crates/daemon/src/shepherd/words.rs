@@ -168,6 +168,9 @@ pub enum ToDaemon {
         pid: u32,
         /// What the job is, when it was told.
         terms: Option<Terms>,
+        /// The manager's job and which attempt of it, when it runs one.
+        #[serde(default)]
+        work: Option<(u64, u32)>,
     },
     /// Tasks of the job are here now, and others may knock here; or not any more.
     At {
