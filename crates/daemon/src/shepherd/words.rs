@@ -70,8 +70,8 @@ pub enum ToShepherd {
     Go {
         /// Which attempt.
         attempt: u32,
-        /// Where the console is.
-        home: SocketAddr,
+        /// Where the console is, while there is one.
+        home: Option<SocketAddr>,
         /// All nodes with ranks.
         crews: Vec<Crew>,
     },
@@ -81,8 +81,8 @@ pub enum ToShepherd {
         attempt: u32,
         /// Which start of ranks alone, from 1.
         life: u32,
-        /// Where the console is.
-        home: SocketAddr,
+        /// Where the console is, while there is one.
+        home: Option<SocketAddr>,
         /// Where other shepherds are.
         contacts: Vec<SocketAddr>,
     },
@@ -201,8 +201,14 @@ pub enum ToDaemon {
     Ended {
         /// Which attempt.
         attempt: u32,
+        /// Which start of these ranks alone.
+        #[serde(default)]
+        life: u32,
         /// Which, and how.
         ranks: Vec<(u32, RankEnd)>,
+        /// Those of them that spoke MPI and had not finalised, or asked for the job's end.
+        #[serde(default)]
+        aborted: Vec<u32>,
     },
     /// Nothing of the attempt runs here any more.
     Cleared {
@@ -213,8 +219,8 @@ pub enum ToDaemon {
     Missed {
         /// Which attempt.
         attempt: u32,
-        /// Which ranks.
-        ranks: Vec<u32>,
+        /// Which ranks, and the start of each.
+        ranks: Vec<(u32, u32)>,
         /// Their shepherd is dead for sure.
         proven: bool,
     },
