@@ -13,12 +13,14 @@
 //! |---|---|
 //! | `desk` | the Unix socket |
 //! | [`news`] | what the company decides |
+//! | [`pmi`] | what MPI programs ask for
 //! | [`words`] | what daemon and shepherd say to each other |
 //! | `tasks` | what tasks ask for, and are told |
 //! | `reduce` | their barriers, sums and gathers |
 
 mod desk;
 pub mod news;
+pub mod pmi;
 mod reduce;
 mod tasks;
 pub mod words;

@@ -119,8 +119,10 @@ impl Company {
         let is_empty = place.is_empty;
         if ended {
             self.end_part(seat, out);
+            self.end_muster(out);
         } else if installed {
             self.reduce_in_view(now, seat, out);
+            self.muster_in_view(now, seat, out);
         }
         if ended && is_empty {
             self.members.remove(&seat);
@@ -201,6 +203,9 @@ impl Company {
     /// A letter for somebody here.
     fn deliver(&mut self, now: Instant, from: Addr, bytes: &[u8], out: &mut impl Out) {
         let envelope = Envelope::parse(bytes).ok().filter(|e| e.job == self.job);
+        if envelope.is_some_and(|e| e.musters) {
+            return self.on_muster(now, from, bytes, out);
+        }
         match envelope.and_then(|e| Some((self.addressee(e.to)?, e.reduces))) {
             Some((seat, true)) => self.on_reduction(now, seat, from, bytes, out),
             Some((seat, false)) => self.tell_one(now, seat, view::Input::Heard { from, bytes }, out),

@@ -17,10 +17,12 @@
 //! | file | idea |
 //! |---|---|
 //! | `letters` | who gets which letter |
+//! | `muster` | gathers over the hosts of the view
 //! | `reduce` | reductions over the ranks of the view |
 //! | `watch` | tripwires, hosts that are gone |
 
 mod letters;
+mod muster;
 mod reduce;
 mod watch;
 
@@ -88,6 +90,11 @@ pub enum Output<'a> {
         /// What became of it.
         what: Reduced<'a>,
     },
+    /// ST-4: a gather over the hosts of the view, in which this one took part, is over.
+    Mustered {
+        /// What became of it.
+        what: Reduced<'a>,
+    },
     /// A message was refused for lack of room; now there is some.
     Writable,
 }
@@ -114,6 +121,7 @@ pub struct Company {
     /// What the link said; empty between calls.
     heard: Vec<Heard>,
     watch: watch::Watch,
+    muster: muster::Muster,
     /// Letters for tasks that are not here.
     strays: u64,
     /// The link had no room for the letter sent last.
@@ -156,6 +164,7 @@ impl Company {
             letters: VecDeque::new(),
             heard: Vec::new(),
             watch: watch::Watch::default(),
+            muster: muster::Muster::default(),
             strays: 0,
             is_full: false,
             moved: watch::Moved::default(),
@@ -179,6 +188,7 @@ impl Company {
         self.place(seat, Member::new(self.config, self.start(seat), task, view, now));
         out.push(Output::Said { seat, what: view::Output::Installed { view: &installed, change: None } });
         self.reduce_in_view(now, seat, out);
+        self.muster_in_view(now, seat, out);
         self.moved = watch::Moved::all();
         self.run(now, out);
         seat
@@ -382,6 +392,7 @@ impl Company {
             self.act(now, seat, out, |member, sink| member.expire(now, sink));
         }
         self.expire_parts(now, out);
+        self.expire_muster(now, out);
         self.run(now, out);
         self.parting.expire(&mut self.link, now);
         if self.link.deadline() <= now {
@@ -411,7 +422,8 @@ impl Machine for Company {
 
     fn deadline(&self) -> Instant {
         let members = self.members.values().map(|p| p.member.deadline().min(p.part.deadline()));
-        members.fold(self.link.deadline().min(self.parting.deadline()), Instant::min)
+        let own = self.link.deadline().min(self.parting.deadline()).min(self.muster.deadline());
+        members.fold(own, Instant::min)
     }
 
     fn fingerprint(&self, print: &mut Fingerprint) {
@@ -422,6 +434,7 @@ impl Machine for Company {
             place.member.fingerprint(print);
             place.part.fingerprint(print);
         }
+        self.muster.fingerprint(print);
         print.add(&self.watch);
     }
 }

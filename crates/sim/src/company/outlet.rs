@@ -84,7 +84,7 @@ impl<'o> Sink<Output<'o>> for Outlet<'_, '_> {
             Output::Unwire { to } => self.net.close_stream(to),
             Output::Reached(state) => self.net.reached(state),
             Output::Said { seat, what } => self.desk.told.extend(told(what).map(|t| (seat, t))),
-            Output::Writable | Output::Reduced { .. } => {}
+            Output::Writable | Output::Reduced { .. } | Output::Mustered { .. } => {}
         }
     }
 }
