@@ -13,6 +13,7 @@
 //! |---|---|
 //! | `desk` | the Unix socket |
 //! | [`news`] | what the company decides |
+//! | [`pmi`] | what MPI programs ask for
 //! | [`words`] | what daemon and shepherd say to each other |
 //! | `tasks` | what tasks ask for, and are told |
 //! | `reduce` | their barriers, sums and gathers |
@@ -28,6 +29,7 @@ mod console;
 mod desk;
 mod frames;
 pub mod news;
+pub mod pmi;
 mod ranks;
 mod reduce;
 mod spawn;

@@ -68,6 +68,8 @@ pub enum Said {
     HostGone(Addr, bool),
     /// There is room for more words to hosts.
     Writable,
+    /// A gather over the hosts of the job is over; without this host, when there is nothing.
+    Mustered(Option<Outcome>),
 }
 
 impl Resident for Company {
@@ -84,6 +86,14 @@ impl Resident for Company {
             Output::HostGone { addr, certain } => Sorted::News(News { seat: 0, said: Said::HostGone(addr, certain) }),
             Output::Said { seat, what } => {
                 Said::of(what).map_or(Sorted::Nothing, |said| Sorted::News(News { seat, said }))
+            }
+            // Of the host, whoever of its members.
+            Output::Mustered { what } => {
+                let outcome = match what {
+                    Reduced::Done(outcome) => Some(outcome.clone()),
+                    Reduced::Excluded => None,
+                };
+                Sorted::News(News { seat: 0, said: Said::Mustered(outcome) })
             }
             Output::Reduced { seat, what } => {
                 let said = match what {

@@ -285,7 +285,8 @@ impl Shepherd {
                 let parcel = self.tasks.get(&caller).and_then(|t| t.parcels.get(&number).copied()).unwrap_or_default();
                 ToTask::Undelivered { parcel, to: to.0 }
             }
-            Said::Begun(..) | Said::Settled(..) | Said::Host(..) | Said::HostGone(..) | Said::Writable => return,
+            Said::Begun(..) | Said::Settled(..) | Said::Mustered(_) => return,
+            Said::Host(..) | Said::HostGone(..) | Said::Writable => return,
             Said::Stalled => ToTask::Stalled,
             Said::Excluded(view) => ToTask::Excluded { view: name_of(view) },
             Said::Aborted => ToTask::Aborted,

@@ -128,8 +128,10 @@ impl Company {
         let is_empty = place.is_empty;
         if ended {
             self.end_part(seat, out);
+            self.end_muster(out);
         } else if installed {
             self.reduce_in_view(now, seat, out);
+            self.muster_in_view(now, seat, out);
         }
         if ended && is_empty {
             self.members.remove(&seat);
@@ -231,6 +233,9 @@ impl Company {
             && early.len() < EARLY
         {
             return early.push((from, bytes.to_vec()));
+        }
+        if envelope.is_some_and(|e| e.musters) {
+            return self.on_muster(now, from, bytes, out);
         }
         match envelope.and_then(|e| Some((self.addressee(e.to)?, e.reduces))) {
             Some((seat, true)) => self.on_reduction(now, seat, from, bytes, out),

@@ -18,11 +18,13 @@
 //! |---|---|
 //! | `hosts` | what hosts say to each other beside their tasks |
 //! | `letters` | who gets which letter |
+//! | `muster` | gathers over the hosts of the view |
 //! | `reduce` | reductions over the ranks of the view |
 //! | `watch` | tripwires, hosts that are gone |
 
 mod hosts;
 mod letters;
+mod muster;
 mod reduce;
 #[cfg(test)]
 mod tests;
@@ -93,6 +95,11 @@ pub enum Output<'a> {
         /// What became of it.
         what: Reduced<'a>,
     },
+    /// ST-4: a gather over the hosts of the view, in which this one took part, is over.
+    Mustered {
+        /// What became of it.
+        what: Reduced<'a>,
+    },
     /// A message was refused for lack of room; now there is some.
     Writable,
     /// Another host of the job says something, see [`Company::tell_host`].
@@ -139,6 +146,7 @@ pub struct Company {
     hosts: hosts::Hosts,
     /// The job begins with a view that others may have made already; what their tasks say to those that are to be here.
     early: Option<Vec<(Addr, Vec<u8>)>>,
+    muster: muster::Muster,
     /// Letters for tasks that are not here.
     strays: u64,
     /// The link had no room for the letter sent last.
@@ -183,6 +191,7 @@ impl Company {
             watch: watch::Watch::default(),
             hosts: hosts::Hosts::default(),
             early: None,
+            muster: muster::Muster::default(),
             strays: 0,
             is_full: false,
             moved: watch::Moved::default(),
@@ -206,6 +215,7 @@ impl Company {
         self.place(seat, Member::new(self.config, self.start(seat), task, view, now));
         out.push(Output::Said { seat, what: view::Output::Installed { view: &installed, change: None } });
         self.reduce_in_view(now, seat, out);
+        self.muster_in_view(now, seat, out);
         self.moved = watch::Moved::all();
         self.run(now, out);
         seat
@@ -216,7 +226,7 @@ impl Company {
     pub fn begin(&mut self, job: u64, out: &mut impl Out) -> Seat {
         self.members.clear();
         self.letters.clear();
-        self.moved = watch::Moved::default();
+        (self.moved, self.muster) = (watch::Moved::default(), muster::Muster::default());
         self.unwatch(out);
         self.job = job;
         self.early = Some(Vec::new());
@@ -238,6 +248,7 @@ impl Company {
             self.place(seat, Member::new(self.config, self.start(seat), task, view.clone(), now));
             out.push(Output::Said { seat, what: view::Output::Installed { view, change: None } });
             self.reduce_in_view(now, seat, out);
+            self.muster_in_view(now, seat, out);
         }
         self.moved = watch::Moved::all();
         for (from, letter) in self.early.take().unwrap_or_default() {
@@ -452,6 +463,7 @@ impl Company {
             self.act(now, seat, out, |member, sink| member.expire(now, sink));
         }
         self.expire_parts(now, out);
+        self.expire_muster(now, out);
         self.run(now, out);
         self.parting.expire(&mut self.link, now);
         self.expire_hosts(now);
@@ -482,8 +494,8 @@ impl Machine for Company {
 
     fn deadline(&self) -> Instant {
         let members = self.members.values().map(|p| p.member.deadline().min(p.part.deadline()));
-        let rest = self.link.deadline().min(self.parting.deadline()).min(self.hosts.deadline());
-        members.fold(rest, Instant::min)
+        let own = self.link.deadline().min(self.parting.deadline()).min(self.muster.deadline());
+        members.fold(own.min(self.hosts.deadline()), Instant::min)
     }
 
     fn fingerprint(&self, print: &mut Fingerprint) {
@@ -496,6 +508,7 @@ impl Machine for Company {
             place.member.fingerprint(print);
             place.part.fingerprint(print);
         }
+        self.muster.fingerprint(print);
         print.add(&self.watch);
     }
 }

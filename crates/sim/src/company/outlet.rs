@@ -85,7 +85,8 @@ impl<'o> Sink<Output<'o>> for Outlet<'_, '_> {
             Output::Reached(state) => self.net.reached(state),
             Output::Said { seat, what } => self.desk.told.extend(told(what).map(|t| (seat, t))),
             // Hosts have no ranks here whose output they forward.
-            Output::Writable | Output::Reduced { .. } | Output::Host { .. } | Output::HostGone { .. } => {}
+            Output::Host { .. } | Output::HostGone { .. } => {}
+            Output::Writable | Output::Reduced { .. } | Output::Mustered { .. } => {}
         }
     }
 }
