@@ -31,6 +31,8 @@ pub const BODY_MAX: usize = 8 << 20;
 
 /// The kind of letters that are for who reduces, not for who holds the view.
 const REDUCE: u8 = 20;
+/// The kind of letters that are for a host as a whole.
+const MUSTER: u8 = 21;
 
 /// A letter, checked to its end.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -54,6 +56,8 @@ pub struct Envelope {
     pub to: Addressee,
     /// It is a [`Words::Reduce`].
     pub reduces: bool,
+    /// It is a [`Words::Muster`]: for the host, whoever of its tasks is meant.
+    pub musters: bool,
 }
 
 /// Whom a letter is for.
@@ -269,6 +273,11 @@ pub enum Words<'a> {
         /// The message.
         bytes: &'a [u8],
     },
+    /// ST-4: of a reduction in which each host takes part once, for all its tasks.
+    Muster {
+        /// The message, with hosts in the place of nodes.
+        bytes: &'a [u8],
+    },
 }
 
 impl Envelope {
@@ -289,7 +298,7 @@ impl Envelope {
             11 => Addressee::Newcomer(r.u32()?),
             _ => Addressee::Task(to),
         };
-        Ok(Self { job, to, reduces: kind == REDUCE })
+        Ok(Self { job, to, reduces: kind == REDUCE, musters: kind == MUSTER })
     }
 }
 
@@ -369,12 +378,13 @@ impl<'a> Letter<'a> {
             17 => Words::Checkpoint,
             18 => Words::Leaving,
             19 => Words::Over { view: r.view()? },
-            REDUCE => {
+            REDUCE | MUSTER => {
                 let length = r.number()?;
                 if length > BODY_MAX as u64 {
                     return Err(Malformed::Inconsistent);
                 }
-                Words::Reduce { bytes: r.bytes(length as usize)? }
+                let bytes = r.bytes(length as usize)?;
+                if kind == REDUCE { Words::Reduce { bytes } } else { Words::Muster { bytes } }
             }
             _ => return Err(Malformed::Unknown),
         };
@@ -415,6 +425,7 @@ impl Words<'_> {
             Self::Leaving => 18,
             Self::Over { .. } => 19,
             Self::Reduce { .. } => REDUCE,
+            Self::Muster { .. } => MUSTER,
         }
     }
 
@@ -490,7 +501,7 @@ impl Words<'_> {
                 view.encode(out);
                 put_number(*number, out);
             }
-            Self::Reduce { bytes } => {
+            Self::Reduce { bytes } | Self::Muster { bytes } => {
                 put_number(bytes.len() as u64, out);
                 out.extend_from_slice(bytes);
             }

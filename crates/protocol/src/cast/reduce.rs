@@ -126,6 +126,12 @@ impl Reducer {
         self.own.is_some()
     }
 
+    /// The view that it was told of last.
+    #[must_use]
+    pub fn view(&self) -> Option<ViewId> {
+        self.view
+    }
+
     /// What was dropped, and what happened how often.
     #[must_use]
     pub fn counters(&self) -> &Counters {
@@ -135,6 +141,10 @@ impl Reducer {
     fn on_view(&mut self, view: ViewId, since: u64, (me, line): (Id, Line), out: &mut impl Out) {
         // Who decides is in what it decides: a later `since` would have it give to one round after another, for ever.
         (self.view, self.since, self.me, self.line) = (Some(view), since.min(view.number), me, line);
+        // A host's number is its place among those of the view.
+        if let Some(Value::Gather(values)) = &mut self.own {
+            values.iter_mut().for_each(|value| value.0 = me);
+        }
         self.words.clear();
         (self.is_asked, self.has_asked) = (false, false);
         if self.last.round > 0 {

@@ -376,7 +376,11 @@ impl Member {
             Words::Leaving => self.on_leaving(now, from, out),
             Words::Over { view } => self.on_over(view, out),
             // Reductions are for those beside us.
-            Words::Knock { .. } | Words::Welcome { .. } | Words::Refused { .. } | Words::Reduce { .. } => {}
+            Words::Knock { .. }
+            | Words::Welcome { .. }
+            | Words::Refused { .. }
+            | Words::Reduce { .. }
+            | Words::Muster { .. } => {}
         }
     }
 }

@@ -53,6 +53,7 @@ fn all() -> Vec<Words<'static>> {
         Words::Leaving,
         Words::Over { view },
         Words::Reduce { bytes: b"up" },
+        Words::Muster { bytes: b"down" },
     ]
 }
 
@@ -145,7 +146,7 @@ fn a_knock_is_for_anybody_until_it_is_passed_on() {
 #[test]
 fn reductions_are_told_apart() {
     for words in all() {
-        let reduces = matches!(words, Words::Reduce { .. });
-        assert_eq!(Envelope::parse(&bytes(words)).map(|e| e.reduces), Ok(reduces));
+        let (reduces, musters) = (matches!(words, Words::Reduce { .. }), matches!(words, Words::Muster { .. }));
+        assert_eq!(Envelope::parse(&bytes(words)).map(|e| (e.reduces, e.musters)), Ok((reduces, musters)));
     }
 }
