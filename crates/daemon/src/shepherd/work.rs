@@ -149,10 +149,10 @@ impl Managed {
         at.and_then(|at| self.work.names.get(at)).cloned().unwrap_or_default()
     }
 
-    /// Ranks of the shepherd at an address that are not known to have ended.
-    fn ranks_at(&self, addr: SocketAddr) -> Vec<u32> {
+    /// Ranks of the shepherd at an address as the attempt began, and the start of each.
+    fn began_at(&self, addr: SocketAddr) -> BTreeMap<u32, Seat> {
         let crews = self.crews.iter().filter(|c| c.addr == addr);
-        crews.flat_map(|c| &c.ranks).flat_map(|&(from, to)| from..to).collect()
+        crews.flat_map(|c| ranks_of(c).zip(c.first..)).collect()
     }
 }
 
@@ -252,13 +252,13 @@ impl Shepherd {
         Ok(first)
     }
 
-    fn on_go(&mut self, attempt: u32, home: SocketAddr, crews: Vec<Crew>) {
+    fn on_go(&mut self, attempt: u32, home: Option<SocketAddr>, crews: Vec<Crew>) {
         let addr = self.addr;
         let Some(work) = self.work.as_mut().filter(|w| w.work.attempt == attempt && w.phase == Phase::Ready) else {
             return;
         };
         work.phase = Phase::Going;
-        (work.home, work.home_is_lost) = (Some(home), false);
+        (work.home, work.home_is_lost) = (home, home.is_none());
         if let Some(console) = &mut work.console {
             console.hosts.extend(crews.iter().filter(|c| !c.ranks.is_empty()).map(|c| c.addr));
         }
@@ -309,7 +309,7 @@ impl Shepherd {
         self.on_deaths();
     }
 
-    fn on_respawn(&mut self, attempt: u32, life: u32, home: SocketAddr, contacts: Vec<SocketAddr>) {
+    fn on_respawn(&mut self, attempt: u32, life: u32, home: Option<SocketAddr>, contacts: Vec<SocketAddr>) {
         let now = self.driver.now();
         let Some(work) = self.work.as_mut().filter(|w| w.work.attempt == attempt && w.work.life == life) else {
             return;
@@ -318,7 +318,7 @@ impl Shepherd {
             return;
         }
         work.phase = Phase::Going;
-        (work.home, work.home_is_lost, work.contacts) = (Some(home), false, contacts);
+        (work.home, work.home_is_lost, work.contacts) = (home, home.is_none(), contacts);
         (work.drained, work.dismissed) = (None, false);
         for &rank in &work.work.ranks {
             if work.ranks.find(attempt, rank).is_some_and(|r| r.life >= life) {
@@ -770,16 +770,15 @@ impl Shepherd {
         if view.tree().root() != Some(me) {
             return;
         }
-        let mut missed: BTreeMap<(SocketAddr, bool), Vec<u32>> = BTreeMap::new();
+        let mut missed: BTreeMap<(SocketAddr, bool), Vec<(u32, Seat)>> = BTreeMap::new();
         for &task in &change.failed {
-            let Some(Addr::Ip(host)) = view.person(task).map(|p| p.host).filter(|&h| h != Addr::Ip(self.addr)) else {
-                continue;
-            };
+            let Some(person) = view.person(task).filter(|p| p.host != Addr::Ip(self.addr)) else { continue };
+            let Addr::Ip(host) = person.host else { continue };
             let proven = company.dead().contains(&Addr::Ip(host));
             let proved = company.link().find(Addr::Ip(host)).and_then(|node| company.link().whereabouts(node)?.1);
             // Where its host is heard a rank has ended by itself, and its shepherd says how.
             if proven || proved.is_none() {
-                missed.entry((host, proven)).or_default().push(task.0);
+                missed.entry((host, proven)).or_default().push((task.0, person.boot));
             }
         }
         for ((host, proven), ranks) in missed {
@@ -787,7 +786,7 @@ impl Shepherd {
         }
     }
 
-    fn miss(&mut self, host: SocketAddr, ranks: Vec<u32>, proven: bool) {
+    fn miss(&mut self, host: SocketAddr, ranks: Vec<(u32, Seat)>, proven: bool) {
         let Some(work) = &mut self.work else { return };
         if work.is_ending() || ranks.is_empty() || !work.missed.insert((host, proven)) {
             return;
@@ -808,14 +807,25 @@ impl Shepherd {
         if certain {
             work.unsent.retain(|(to, _)| *to != host);
         }
-        let ranks = work.ranks_at(host);
+        let began = work.began_at(host);
         if let Some(console) = &mut work.console
             && (certain || is_over)
         {
             console.hosts.remove(&host);
         }
         if certain {
+            let ranks = self.starts_at(host, began);
             self.miss(host, ranks, true);
         }
+    }
+
+    /// Ranks at a host, and the start of each: as the newest view here knows them, else as the attempt began.
+    fn starts_at(&self, host: SocketAddr, mut starts: BTreeMap<u32, Seat>) -> Vec<(u32, Seat)> {
+        let views = self.driver.node().members().filter_map(|(_, m)| m.view());
+        if let Some(view) = views.max_by_key(|v| v.id().number) {
+            let tasks = (0..view.next_task().0).filter_map(|t| Some((t, view.person(Task(t))?)));
+            starts.extend(tasks.filter(|(_, p)| p.host == Addr::Ip(host)).map(|(t, p)| (t, p.boot)));
+        }
+        starts.into_iter().collect()
     }
 }
