@@ -84,7 +84,7 @@ impl Jobs {
         job: JobId,
         name: &str,
         ranks: u32,
-        user: u32,
+        user: Option<(u32, u32)>,
     ) -> Result<std::path::PathBuf, String> {
         {
             let mut table = self.managed();
@@ -97,8 +97,8 @@ impl Jobs {
         match started {
             Ok(Ok(())) => {
                 // Its user may speak to it, too.
-                let given = std::os::unix::fs::chown(&socket, Some(user), None);
-                given.map_err(|e| format!("cannot give {} to its user: {e}", socket.display()))?;
+                let user = user.filter(|u| u.0 != nix::unistd::geteuid().as_raw());
+                self.order(name, Order::Say(ToShepherd::Await { job: job.0, user }));
                 Ok(socket)
             }
             Ok(Err(why)) => Err(format!("cannot start the shepherd of job `{name}`: {why}")),

@@ -61,6 +61,13 @@ pub enum ToShepherd {
         /// Where the shepherd is.
         addr: SocketAddr,
     },
+    /// The manager has taken a job whose console comes here; it may have to wait for its turn.
+    Await {
+        /// Which job of that name: the manager's number.
+        job: u64,
+        /// Whose it is.
+        user: Option<(u32, u32)>,
+    },
     /// The manager wants ranks of this job to run here: look whether that can be, and say `Ready` or `Unfit`. Nothing starts yet.
     Prepare {
         /// What and how.

@@ -176,6 +176,7 @@ fn first_view(arity: u32, crews: &[Crew]) -> Option<View> {
 impl Shepherd {
     pub(super) fn on_work(&mut self, words: ToShepherd) {
         match words {
+            ToShepherd::Await { job, user } => self.on_await(job, user),
             ToShepherd::Prepare { work } => self.on_prepare(work),
             ToShepherd::Go { attempt, home, crews } => self.on_go(attempt, home, crews),
             ToShepherd::Respawn { attempt, life, home, contacts } => self.on_respawn(attempt, life, home, contacts),
@@ -193,6 +194,40 @@ impl Shepherd {
         }
     }
 
+    /// The console may come before the job's turn.
+    fn on_await(&mut self, job: u64, user: Option<(u32, u32)>) {
+        let now = self.driver.now();
+        let nothing = Work {
+            job,
+            attempt: 0,
+            life: 0,
+            home: true,
+            user,
+            ranks: Vec::new(),
+            nodes: Vec::new(),
+            names: Vec::new(),
+            programs: Vec::new(),
+            on_failure: OnFailure::default(),
+        };
+        match self.take_up(&nothing, now) {
+            Ok(managed) => _ = managed.console.get_or_insert_with(|| Console::new(now)),
+            Err(why) => tracing::error!(job = self.terms.name, "nobody can wait here for the job: {why}"),
+        }
+    }
+
+    /// It is a job of the manager's from now on.
+    fn take_up(&mut self, work: &Work, now: Instant) -> Result<&mut Managed, String> {
+        if self.work.is_none() {
+            let watch = Watch::open().map_err(|e| format!("cannot watch processes: {e}"))?;
+            watch.wakes(self.driver.waker());
+            if let Some(user) = work.user {
+                Desk::admit(&self.socket, user).map_err(|e| format!("cannot let user {} in: {e}", user.0))?;
+            }
+            self.work = Some(Managed::open(work.clone(), now, watch));
+        }
+        self.work.as_mut().ok_or_else(|| "the shepherd has no work".to_owned())
+    }
+
     fn on_prepare(&mut self, work: Work) {
         let (attempt, life, now) = (work.attempt, work.life, self.driver.now());
         match self.prepare(work, now) {
@@ -204,15 +239,7 @@ impl Shepherd {
     /// Looks whether the work can be done here; gives the number of the first task.
     fn prepare(&mut self, work: Work, now: Instant) -> Result<Seat, String> {
         let fits = spawn::fit(&work)?;
-        if self.work.is_none() {
-            let watch = Watch::open().map_err(|e| format!("cannot watch processes: {e}"))?;
-            watch.wakes(self.driver.waker());
-            if let Some(user) = work.user {
-                Desk::admit(&self.socket, user).map_err(|e| format!("cannot let user {} in: {e}", user.0))?;
-            }
-            self.work = Some(Managed::open(work.clone(), now, watch));
-        }
-        let Some(managed) = &mut self.work else { return Err("the shepherd has no work".to_owned()) };
+        let managed = self.take_up(&work, now)?;
         let (is_same, is_first) = (managed.work.attempt == work.attempt, managed.fits.is_none());
         if is_same && !is_first && work.life == 0 {
             // Said by a daemon that has started anew.
