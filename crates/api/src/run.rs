@@ -189,6 +189,11 @@ pub enum ToConsole {
         /// How.
         end: RankEnd,
     },
+    /// So many bytes of input more are on their way to rank 0: the console may send as many.
+    Fed {
+        /// How many.
+        bytes: u64,
+    },
     /// Something worth telling, in words.
     Note {
         /// The words.
@@ -201,6 +206,10 @@ pub enum ToConsole {
     },
 }
 
+/// Bytes of input that a console sends before it was told that they were [`ToConsole::Fed`]. What waits longer would hold up its signals.
+pub const INPUT_AHEAD: usize = 128 << 10;
+/// The longest frame with input.
+pub const INPUT_MAX: usize = 16 << 10;
 /// The kind of frames with output: rank (4 bytes, little endian), stream (0 out, 1 err), bytes.
 pub const OUTPUT: u8 = 4;
 /// The kind of frames with input for rank 0: bytes; none at its end.

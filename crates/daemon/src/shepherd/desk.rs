@@ -6,12 +6,13 @@
 use crate::platform::Waker;
 use crate::shepherd::words;
 use phalanx_api::jobs::{self, FRAME_MAX, Parcel, frame_length};
+use phalanx_api::run::{INPUT, ToConsoleShepherd};
 use phalanx_api::{casts, reduce};
 use std::collections::BTreeMap;
 use std::io;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock, mpsc};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt};
 use tokio::net::{UnixListener, UnixStream};
@@ -34,6 +35,11 @@ pub(super) enum Heard {
     Came(Line),
     Task(jobs::ToShepherd),
     Daemon(words::ToShepherd),
+    Console(ToConsoleShepherd),
+    /// For rank 0; nothing at its end.
+    Input(Vec<u8>),
+    /// A frame was written to who is counted.
+    Took,
     Parcel(Parcel, Vec<u8>),
     Gather(u64, Vec<u8>),
     /// A frame for all tasks, as it is.
@@ -46,13 +52,18 @@ pub(super) struct Line {
     to: UnboundedSender<Vec<u8>>,
     /// Bytes that are not written yet.
     unread: Arc<AtomicUsize>,
+    /// Whether each frame that was written is told of.
+    counted: Arc<AtomicBool>,
+    /// Whose process it is.
+    user: u32,
 }
 
 /// Something heard. The caller may say more once this is dropped.
 pub(super) struct Spoken {
     pub(super) caller: Caller,
     pub(super) heard: Heard,
-    _place: Option<OwnedSemaphorePermit>,
+    /// Kept by who is not done with what was said.
+    pub(super) place: Option<OwnedSemaphorePermit>,
 }
 
 /// What callers say, in the order in which they said it.
@@ -90,6 +101,28 @@ impl Desk {
         self.callers.insert(caller, line);
     }
 
+    /// A user other than the one who may ask shepherds may ask this one, too.
+    pub(super) fn admit(path: &Path, (user, group): (u32, u32)) -> io::Result<()> {
+        std::os::unix::fs::chown(path, Some(user), Some(group))
+    }
+
+    /// Whose process a caller is.
+    pub(super) fn user(&self, caller: Caller) -> Option<u32> {
+        self.callers.get(&caller).map(|line| line.user)
+    }
+
+    /// Each frame that this caller has been written is told of from now on.
+    pub(super) fn count(&mut self, caller: Caller) {
+        if let Some(line) = self.callers.get(&caller) {
+            line.counted.store(true, Ordering::Relaxed);
+        }
+    }
+
+    /// True when everybody was written all that they were told.
+    pub(super) fn is_quiet(&self) -> bool {
+        self.callers.values().all(|line| line.unread.load(Ordering::Relaxed) == 0 || line.to.is_closed())
+    }
+
     /// Who is shown out hears what was said to it before.
     pub(super) fn show_out(&mut self, caller: Caller) {
         self.callers.remove(&caller);
@@ -122,7 +155,7 @@ struct Ear {
 impl Ear {
     /// False when nobody listens any more.
     fn hear(&self, caller: Caller, heard: Heard, place: Option<OwnedSemaphorePermit>) -> bool {
-        let told = self.tell.send(Spoken { caller, heard, _place: place }).is_ok();
+        let told = self.tell.send(Spoken { caller, heard, place }).is_ok();
         if let Some(waker) = self.waker.get() {
             waker.wake();
         }
@@ -144,11 +177,19 @@ async fn accept(listener: UnixListener, ear: Ear) {
 }
 
 async fn serve(stream: UnixStream, caller: Caller, ear: Ear) {
+    // A socket that does not say whose it is belongs to nobody.
+    let user = stream.peer_cred().map_or(u32::MAX, |c| c.uid());
     let (mut from, to) = stream.into_split();
     let (tell, told) = unbounded_channel();
-    let unread = Arc::<AtomicUsize>::default();
-    ear.hear(caller, Heard::Came(Line { to: tell, unread: Arc::clone(&unread) }), None);
-    let writing = tokio::spawn(write(to, told, unread));
+    let (unread, counted) = (Arc::<AtomicUsize>::default(), Arc::<AtomicBool>::default());
+    let line = Line { to: tell, unread: Arc::clone(&unread), counted: Arc::clone(&counted), user };
+    ear.hear(caller, Heard::Came(line), None);
+    let count = ear.clone();
+    let writing = tokio::spawn(write(to, told, unread, move || {
+        if counted.load(Ordering::Relaxed) {
+            count.hear(caller, Heard::Took, None);
+        }
+    }));
     let room = Arc::new(Semaphore::new(UNHEARD_MAX));
     while let Some(heard) = read(&mut from).await {
         let place = Arc::clone(&room).acquire_owned().await.ok();
@@ -165,12 +206,14 @@ async fn write(
     mut to: tokio::net::unix::OwnedWriteHalf,
     mut told: UnboundedReceiver<Vec<u8>>,
     unread: Arc<AtomicUsize>,
+    took: impl Fn(),
 ) {
     while let Some(frame) = told.recv().await {
         if to.write_all(&frame).await.is_err() {
             return;
         }
         unread.fetch_sub(frame.len(), Ordering::Relaxed);
+        took();
     }
 }
 
@@ -190,8 +233,10 @@ async fn read(from: &mut (impl AsyncRead + Unpin)) -> Option<Heard> {
         reduce::GATHER => reduce::given(body).map(|(number, value)| Heard::Gather(number, value.to_vec())),
         jobs::WORDS => {
             let task = serde_json::from_slice(body).map(Heard::Task);
-            task.or_else(|_| serde_json::from_slice(body).map(Heard::Daemon)).ok()
+            let daemon = task.or_else(|_| serde_json::from_slice(body).map(Heard::Daemon));
+            daemon.or_else(|_| serde_json::from_slice(body).map(Heard::Console)).ok()
         }
+        INPUT => Some(Heard::Input(body.to_vec())),
         _ => None,
     }
 }

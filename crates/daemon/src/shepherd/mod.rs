@@ -17,13 +17,27 @@
 //! | [`words`] | what daemon and shepherd say to each other |
 //! | `tasks` | what tasks ask for, and are told |
 //! | `reduce` | their barriers, sums and gathers |
+//! | `work` | a job that the manager runs: what is to be done, and what came of it |
+//! | `ranks` | its processes here, their pipes and ends |
+//! | `spawn` | how they are started |
+//! | [`sweep`] | how nothing of them stays |
+//! | `watch` | waiting for their files and deaths |
+//! | `console` | home: what all ranks write, and what rank 0 reads |
+//! | `frames` | what the shepherds of a job say to each other |
 
+mod console;
 mod desk;
+mod frames;
 pub mod news;
 pub mod pmi;
+mod ranks;
 mod reduce;
+mod spawn;
+pub mod sweep;
 mod tasks;
+mod watch;
 pub mod words;
+mod work;
 
 use crate::agent::StartError;
 use crate::agent::settings::listen;
@@ -32,6 +46,8 @@ use crate::wires::Wires;
 use crate::{Driver, Platform, Udp};
 use desk::{Caller, Desk, Heard, Spoken};
 use news::News;
+use nix::sys::prctl::set_child_subreaper;
+use nix::unistd::geteuid;
 use phalanx_api::jobs::{JobCounts, JobView, TaskInfo, TaskState};
 use phalanx_core::{Addr, Boot, Duration, Instant};
 use phalanx_protocol::company::{Company, Gift, Seat};
@@ -42,11 +58,12 @@ use phalanx_protocol::view::tree::Tree;
 use phalanx_protocol::view::{self, OnPartition, View};
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 use tasks::Tasked;
 use words::{Place, Terms, ToDaemon, ToShepherd};
+use work::Managed;
 
 /// The largest datagram between shepherds.
 const LARGEST: u16 = 1400;
@@ -58,6 +75,10 @@ const FAREWELL: Duration = Duration::from_secs(10);
 const FORLORN: std::time::Duration = std::time::Duration::from_secs(30);
 /// What is heard before the network is looked at again.
 const REQUESTS: usize = 64;
+/// What was said last is written within this time, where somebody reads it.
+const LAST_WORDS: std::time::Duration = std::time::Duration::from_secs(1);
+/// Between two looks whether it is.
+const LOOK: std::time::Duration = std::time::Duration::from_millis(1);
 /// Starts of tasks on one host that are told apart by a second.
 const EACH_SECOND: u64 = 16;
 
@@ -74,6 +95,9 @@ pub enum ShepherdError {
     /// What the daemon said makes no sense.
     #[error("the daemon gave no keys that make sense")]
     Keys,
+    /// Its processes.
+    #[error("cannot be the parent of processes: {0}")]
+    Processes(std::io::Error),
     /// The network itself.
     #[error("the network failed: {0}")]
     Network(phalanx_core::Code),
@@ -82,7 +106,9 @@ pub enum ShepherdError {
 /// A job's tasks on this node.
 struct Shepherd {
     desk: Desk,
+    socket: PathBuf,
     terms: Terms,
+    cluster: String,
     driver: Driver<Udp, Company>,
     wires: Wires,
     addr: SocketAddr,
@@ -99,6 +125,10 @@ struct Shepherd {
     told_place: Option<Place>,
     /// Since when there are no tasks.
     alone_since: Option<Instant>,
+    /// What the manager wants to be run here.
+    work: Option<Managed>,
+    /// The manager's job is over, and nothing of it is left here.
+    is_done: bool,
 }
 
 /// Runs a shepherd until its job has no tasks here any more.
@@ -106,13 +136,18 @@ struct Shepherd {
 /// # Errors
 /// See [`ShepherdError`].
 pub fn run(socket: &Path) -> Result<(), ShepherdError> {
+    // Before there is another thread.
+    watch::hold_deaths().map_err(|e| ShepherdError::Processes(e.into()))?;
+    // What ranks leave behind is ours.
+    set_child_subreaper(true).map_err(|e| ShepherdError::Processes(e.into()))?;
     let mut desk = Desk::open(socket).map_err(|e| ShepherdError::Socket(socket.display().to_string(), e))?;
     let mut early = Vec::new();
     // Nothing can be done before a daemon has said what the job is.
     let Some((daemon, begin)) = wait_for_daemon(&mut desk, &mut early) else { return Ok(()) };
-    let mut shepherd = Shepherd::begin(desk, daemon, begin)?;
+    let mut shepherd = Shepherd::begin(desk, socket, daemon, begin)?;
     early.into_iter().for_each(|spoken| shepherd.hear(spoken));
     let done = shepherd.tend();
+    shepherd.take_leave();
     // A daemon that starts anew must not find it.
     let _ = std::fs::remove_file(socket);
     done
@@ -137,7 +172,7 @@ fn ring(keys: &[(u8, String)], cluster: &str) -> Option<Arc<KeyRing>> {
 }
 
 impl Shepherd {
-    fn begin(desk: Desk, daemon: Caller, begin: ToShepherd) -> Result<Self, ShepherdError> {
+    fn begin(desk: Desk, socket: &Path, daemon: Caller, begin: ToShepherd) -> Result<Self, ShepherdError> {
         let ToShepherd::Begin { terms, bind, advertise, keys, cluster } = begin else {
             return Err(ShepherdError::Keys);
         };
@@ -157,7 +192,9 @@ impl Shepherd {
         let driver = Driver::new(udp, company, Some(handle), seed);
         let mut shepherd = Self {
             desk,
+            socket: std::path::absolute(socket).unwrap_or_else(|_| socket.to_owned()),
             terms,
+            cluster,
             driver,
             wires,
             addr,
@@ -169,6 +206,8 @@ impl Shepherd {
             seats: BTreeMap::new(),
             told_place: None,
             alone_since: None,
+            work: None,
+            is_done: false,
         };
         shepherd.greet(daemon);
         Ok(shepherd)
@@ -188,13 +227,19 @@ impl Shepherd {
             }
             self.try_again();
             self.tell_news();
+            self.tend_work();
+            self.tell_news();
             self.show_out_the_deaf();
+            if self.is_done {
+                return Ok(());
+            }
             if more {
                 continue;
             }
             let now = self.driver.now();
-            self.alone_since = if self.tasks.is_empty() { self.alone_since.or(Some(now)) } else { None };
-            let mut until = self.next_try();
+            let is_alone = self.tasks.is_empty() && self.work.is_none();
+            self.alone_since = if is_alone { self.alone_since.or(Some(now)) } else { None };
+            let mut until = self.next_try().min(self.next_deed());
             if let Some(since) = self.alone_since {
                 let said_goodbye = self.driver.node().members().next().is_none();
                 let end = since + if said_goodbye { LINGER } else { FAREWELL };
@@ -207,8 +252,16 @@ impl Shepherd {
         }
     }
 
+    /// What was said last may still be read.
+    fn take_leave(&self) {
+        let end = std::time::Instant::now() + LAST_WORDS;
+        while !self.desk.is_quiet() && std::time::Instant::now() < end {
+            std::thread::sleep(LOOK);
+        }
+    }
+
     fn hear(&mut self, spoken: Spoken) {
-        let Spoken { caller, heard, .. } = spoken;
+        let Spoken { caller, heard, place } = spoken;
         match heard {
             Heard::Came(line) => self.desk.came(caller, line),
             Heard::Task(words) => self.on_task(caller, words),
@@ -220,11 +273,18 @@ impl Shepherd {
                 tasks.into_iter().for_each(|task| self.desk.send(task, frame.clone()));
             }
             Heard::Cast(_) => {}
-            Heard::Daemon(words) => self.on_daemon(caller, words),
+            // Ranks of another user know the socket, too.
+            Heard::Daemon(words) if self.is_daemon(caller) => self.on_daemon(caller, words),
+            Heard::Daemon(_) => self.desk.show_out(caller),
+            Heard::Console(words) => self.on_console(caller, words),
+            Heard::Input(bytes) => self.on_typed(caller, bytes, place),
+            Heard::Took => self.on_took(caller),
             Heard::Gone => {
                 self.daemons.retain(|&d| d != caller);
                 self.desk.show_out(caller);
-                self.on_gone(caller);
+                if !self.on_console_gone(caller) {
+                    self.on_gone(caller);
+                }
             }
         }
     }
@@ -238,12 +298,18 @@ impl Shepherd {
         }
     }
 
+    /// Daemons run as we do; anybody else here is a rank, or a console.
+    fn is_daemon(&self, caller: Caller) -> bool {
+        self.desk.user(caller).is_some_and(|user| user == 0 || user == geteuid().as_raw())
+    }
+
     fn greet(&mut self, daemon: Caller) {
         if !self.daemons.contains(&daemon) {
             self.daemons.push(daemon);
-            let terms = Some(self.terms.clone());
-            self.desk.say(daemon, &ToDaemon::Here { pid: std::process::id(), terms, work: None });
+            let (terms, work) = (Some(self.terms.clone()), self.work.as_ref().map(Managed::name));
+            self.desk.say(daemon, &ToDaemon::Here { pid: std::process::id(), terms, work });
             self.desk.say(daemon, &ToDaemon::At { place: self.told_place.clone() });
+            self.greet_again();
         }
     }
 
@@ -256,6 +322,8 @@ impl Shepherd {
                     self.driver.act(|company, _, _| company.link_mut().set_ring(ring));
                 }
             }
+            // All tasks of a job that the manager runs are where it says.
+            ToShepherd::Places { .. } if self.work.is_some() => {}
             ToShepherd::Places { places } => self.on_places(places),
             ToShepherd::Doubt { addr } => {
                 self.driver.act(|company, now, out| company.doubt(now, Addr::Ip(addr), out));
@@ -264,8 +332,7 @@ impl Shepherd {
                 let view = self.shown();
                 self.desk.say(daemon, &ToDaemon::Shown { ticket, view });
             }
-            // Of jobs that the manager runs.
-            _ => {}
+            words => self.on_work(words),
         }
     }
 
@@ -289,7 +356,9 @@ impl Shepherd {
                 return self.tell_place();
             }
             for News { seat, said } in news {
-                self.on_said(seat, said);
+                if !self.on_rank_said(seat, &said) {
+                    self.on_said(seat, said);
+                }
             }
         }
     }

@@ -2,14 +2,15 @@
 
 use crate::driver::{Resident, Sorted};
 use crate::outbox::Packet;
+use phalanx_core::Addr;
 use phalanx_protocol::company::{Company, Outcome, Output, Reduced, Seat};
 use phalanx_protocol::view::{self, Change, Refusal, Task, View, ViewId, Wave};
 use std::time::Instant;
 
-/// Something a member of a company decided.
+/// Something a company, or a member of it, decided.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct News {
-    /// Which member.
+    /// Which member; 0 where none is meant.
     pub seat: Seat,
     /// What.
     pub said: Said,
@@ -61,6 +62,12 @@ pub enum Said {
     Reduced(Outcome),
     /// A reduction goes on without its task.
     Unreduced,
+    /// Another host of the job says this.
+    Host(Addr, Vec<u8>),
+    /// Another host is gone for sure, or does not answer.
+    HostGone(Addr, bool),
+    /// There is room for more words to hosts.
+    Writable,
     /// A gather over the hosts of the job is over; without this host, when there is nothing.
     Mustered(Option<Outcome>),
 }
@@ -74,8 +81,9 @@ impl Resident for Company {
             Output::Wire { to } => Sorted::Wire(to, true),
             Output::Unwire { to } => Sorted::Wire(to, false),
             Output::Reached(state) => Sorted::Reached(state),
-            // Who was told that there is no room tries again by itself.
-            Output::Writable => Sorted::Nothing,
+            Output::Writable => Sorted::News(News { seat: 0, said: Said::Writable }),
+            Output::Host { from, bytes } => Sorted::News(News { seat: 0, said: Said::Host(from, bytes.to_vec()) }),
+            Output::HostGone { addr, certain } => Sorted::News(News { seat: 0, said: Said::HostGone(addr, certain) }),
             Output::Said { seat, what } => {
                 Said::of(what).map_or(Sorted::Nothing, |said| Sorted::News(News { seat, said }))
             }

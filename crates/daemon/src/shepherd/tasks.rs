@@ -20,7 +20,7 @@ const REMEMBERED: usize = 1024;
 /// A task that is connected.
 pub(super) struct Tasked {
     role: Role,
-    seat: Option<Seat>,
+    pub(super) seat: Option<Seat>,
     /// It wants to be asked before the view changes.
     hooks: bool,
     /// When to try again to be let in, and until when.
@@ -103,6 +103,9 @@ impl Shepherd {
 
     /// Lets a task in that is not in yet: as the first of its job, or by knocking where others are.
     fn enter(&mut self, caller: Caller) {
+        if self.work.is_some() {
+            return self.take_place(caller);
+        }
         let Some(task) = self.tasks.get(&caller).filter(|t| t.seat.is_none()) else { return };
         let role = task.role;
         if self.instance.is_none() {
@@ -121,6 +124,27 @@ impl Shepherd {
         let contacts = self.contacts();
         let seat = self.driver.act(|company, now, out| company.join(now, wanted, &contacts, out));
         self.sit(caller, seat);
+    }
+
+    /// A task of a job that the manager runs speaks for a rank that was started here: its seat is there already, and stays when the
+    /// connection ends. The rank's process is its life.
+    fn take_place(&mut self, caller: Caller) {
+        let (Some(task), Some(work)) = (self.tasks.get_mut(&caller), &self.work) else { return };
+        let Role::Rank(rank) = task.role else {
+            let name = &self.terms.name;
+            let error = format!("job `{name}` was started with `phalanx run`, which has as many ranks as it was given");
+            return self.refuse(caller, error);
+        };
+        let here = work.attempt().and_then(|attempt| work.ranks.find(attempt, rank)).filter(|r| r.runs());
+        let Some(seat) = here.and_then(|r| r.seat) else {
+            let error = format!("rank {rank} of job `{}` does not run on this node", self.terms.name);
+            return self.refuse(caller, error);
+        };
+        self.sit(caller, seat);
+        let view = self.driver.node().member(seat).and_then(|m| m.view()).cloned();
+        if let Some(view) = view {
+            self.on_installed(caller, &view, None);
+        }
     }
 
     fn found(&mut self, caller: Caller) {
@@ -218,6 +242,10 @@ impl Shepherd {
     pub(super) fn on_gone(&mut self, caller: Caller) {
         if let Some(seat) = self.tasks.remove(&caller).and_then(|t| t.seat) {
             self.seats.remove(&seat);
+            if self.work.is_some() {
+                // It may have been asked to pause.
+                return self.driver.act(|company, now, out| company.tell(now, seat, view::Input::Paused, out));
+            }
             self.driver.act(|company, now, out| company.part(now, seat, out));
         }
     }
@@ -258,6 +286,7 @@ impl Shepherd {
                 ToTask::Undelivered { parcel, to: to.0 }
             }
             Said::Begun(..) | Said::Settled(..) | Said::Mustered(_) => return,
+            Said::Host(..) | Said::HostGone(..) | Said::Writable => return,
             Said::Stalled => ToTask::Stalled,
             Said::Excluded(view) => ToTask::Excluded { view: name_of(view) },
             Said::Aborted => ToTask::Aborted,

@@ -201,8 +201,14 @@ pub enum ToDaemon {
     Ended {
         /// Which attempt.
         attempt: u32,
+        /// Which start of these ranks alone.
+        #[serde(default)]
+        life: u32,
         /// Which, and how.
         ranks: Vec<(u32, RankEnd)>,
+        /// Those of them that spoke MPI and had not finalised, or asked for the job's end.
+        #[serde(default)]
+        aborted: Vec<u32>,
     },
     /// Nothing of the attempt runs here any more.
     Cleared {

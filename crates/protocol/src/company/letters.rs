@@ -1,7 +1,8 @@
 //! Who gets which letter: those of the host's own tasks at once, all others over the link.
 
+use super::hosts::HOSTS;
 use super::watch::Moved;
-use super::{Company, LETTERS, Out, Output, Place, Seat};
+use super::{Company, EARLY, LETTERS, Out, Output, Place, Seat};
 use crate::link::{self, states};
 use crate::view::{self, Member};
 use phalanx_core::{Addr, Buf, Code, Endpoint, Instant, Machine, NodeId, Payload, Sink};
@@ -19,8 +20,10 @@ pub(super) struct Letter {
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) enum Heard {
     Letter { from: NodeId, bytes: Buf },
+    Frame { from: NodeId, bytes: Buf },
     Up { node: NodeId },
-    Down { node: NodeId },
+    Down { node: NodeId, is_silent: bool },
+    Writable { node: NodeId },
     Refused { node: NodeId },
     Closed { node: NodeId },
 }
@@ -40,17 +43,23 @@ impl<'o> Sink<link::Output<'o>> for LinkOut<'_> {
             link::Output::Message { from, to: LETTERS, payload: Payload::Bytes(bytes) } => {
                 self.heard.push(Heard::Letter { from: from.node, bytes: Buf::copy_of(bytes) });
             }
+            link::Output::Message { from, to: HOSTS, payload: Payload::Bytes(bytes) } => {
+                self.heard.push(Heard::Frame { from: from.node, bytes: Buf::copy_of(bytes) });
+            }
             link::Output::Up { node, .. } => {
                 self.out.push(Output::Reached(states::SESSION_UP));
                 self.heard.push(Heard::Up { node });
             }
-            link::Output::Down { node, .. } => {
+            link::Output::Down { node, code, .. } => {
                 self.out.push(Output::Reached(states::SESSION_DOWN));
-                self.heard.push(Heard::Down { node });
+                self.heard.push(Heard::Down { node, is_silent: code == Code::Unreachable });
             }
             link::Output::Refused { node, .. } => self.heard.push(Heard::Refused { node }),
             link::Output::Closed { node } => self.heard.push(Heard::Closed { node }),
-            link::Output::Writable { .. } => self.out.push(Output::Writable),
+            link::Output::Writable { node } => {
+                self.out.push(Output::Writable);
+                self.heard.push(Heard::Writable { node });
+            }
             // Nobody here speaks so.
             link::Output::Message { .. }
             | link::Output::Datagram { .. }
@@ -185,14 +194,30 @@ impl Company {
                     self.deliver(now, from, bytes.bytes(), out);
                 }
             }
+            Heard::Frame { from, bytes } => {
+                if let Some(from) = addr_of(self, from) {
+                    self.on_alive(from);
+                    self.on_frame(now, from, bytes.bytes(), out);
+                }
+            }
             Heard::Up { node } => {
                 if let Some(addr) = addr_of(self, node) {
                     self.on_alive(addr);
+                    self.flush_host(now, addr);
                 }
             }
-            Heard::Down { node } => {
+            Heard::Down { node, is_silent } => {
                 if let Some(addr) = addr_of(self, node) {
+                    self.rewind_host(now, addr);
+                    if is_silent {
+                        self.lose_host(addr, false, out);
+                    }
                     self.lose(now, addr, false, out);
+                }
+            }
+            Heard::Writable { node } => {
+                if let Some(addr) = addr_of(self, node) {
+                    self.flush_host(now, addr);
                 }
             }
             Heard::Refused { node } => self.on_refused(now, node, out),
@@ -201,8 +226,14 @@ impl Company {
     }
 
     /// A letter for somebody here.
-    fn deliver(&mut self, now: Instant, from: Addr, bytes: &[u8], out: &mut impl Out) {
+    pub(super) fn deliver(&mut self, now: Instant, from: Addr, bytes: &[u8], out: &mut impl Out) {
         let envelope = Envelope::parse(bytes).ok().filter(|e| e.job == self.job);
+        if let (Some(_), Some(early)) = (envelope, &mut self.early)
+            && self.members.is_empty()
+            && early.len() < EARLY
+        {
+            return early.push((from, bytes.to_vec()));
+        }
         if envelope.is_some_and(|e| e.musters) {
             return self.on_muster(now, from, bytes, out);
         }

@@ -16,14 +16,18 @@
 //!
 //! | file | idea |
 //! |---|---|
+//! | `hosts` | what hosts say to each other beside their tasks |
 //! | `letters` | who gets which letter |
-//! | `muster` | gathers over the hosts of the view
+//! | `muster` | gathers over the hosts of the view |
 //! | `reduce` | reductions over the ranks of the view |
 //! | `watch` | tripwires, hosts that are gone |
 
+mod hosts;
 mod letters;
 mod muster;
 mod reduce;
+#[cfg(test)]
+mod tests;
 mod watch;
 
 use crate::link::{self, Link};
@@ -37,6 +41,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 pub use crate::cast::reduce::Gift;
 pub use crate::link::status::Ticket;
 pub use crate::node::Input;
+pub use hosts::HOST_BUFFER;
 pub use reduce::{Outcome, ReduceError, Reduced};
 
 /// Where letters are spoken and heard.
@@ -97,11 +102,28 @@ pub enum Output<'a> {
     },
     /// A message was refused for lack of room; now there is some.
     Writable,
+    /// Another host of the job says something, see [`Company::tell_host`].
+    Host {
+        /// Which.
+        from: Addr,
+        /// What.
+        bytes: &'a [u8],
+    },
+    /// A host that was told something, or said something, is gone, or does not answer.
+    HostGone {
+        /// Which.
+        addr: Addr,
+        /// Its process has ended for sure. Otherwise it may come back, and what it was told waits for it.
+        certain: bool,
+    },
 }
 
 /// A sink for what companies decide.
 pub trait Out: for<'a> Sink<Output<'a>> {}
 impl<S: for<'a> Sink<Output<'a>>> Out for S {}
+
+/// Letters for a job whose first view is not made here yet; more of them are dropped and counted.
+const EARLY: usize = 4096;
 
 /// The tasks of one job on one host.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -121,6 +143,9 @@ pub struct Company {
     /// What the link said; empty between calls.
     heard: Vec<Heard>,
     watch: watch::Watch,
+    hosts: hosts::Hosts,
+    /// The job begins with a view that others may have made already; what their tasks say to those that are to be here.
+    early: Option<Vec<(Addr, Vec<u8>)>>,
     muster: muster::Muster,
     /// Letters for tasks that are not here.
     strays: u64,
@@ -164,6 +189,8 @@ impl Company {
             letters: VecDeque::new(),
             heard: Vec::new(),
             watch: watch::Watch::default(),
+            hosts: hosts::Hosts::default(),
+            early: None,
             muster: muster::Muster::default(),
             strays: 0,
             is_full: false,
@@ -194,6 +221,43 @@ impl Company {
         seat
     }
 
+    /// Another job, or the next start of it, begins here with a view that all its hosts make by themselves, or is joined. Whoever was here
+    /// before is gone without a word. Gives the number that the first task will have, see [`Company::enter_all`].
+    pub fn begin(&mut self, job: u64, out: &mut impl Out) -> Seat {
+        self.members.clear();
+        self.letters.clear();
+        (self.moved, self.muster) = (watch::Moved::default(), muster::Muster::default());
+        self.unwatch(out);
+        self.job = job;
+        self.early = Some(Vec::new());
+        self.next
+    }
+
+    /// The number that the next task here will have.
+    #[must_use]
+    pub fn next_seat(&self) -> Seat {
+        self.next
+    }
+
+    /// RV-1: tasks of a job that everybody starts with the same view, which gives them the numbers that follow on that of
+    /// [`Company::begin`]. Gives that of the first.
+    pub fn enter_all(&mut self, now: Instant, tasks: &[Task], view: &View, out: &mut impl Out) -> Seat {
+        let first = self.next;
+        for &task in tasks {
+            let seat = self.take_seat();
+            self.place(seat, Member::new(self.config, self.start(seat), task, view.clone(), now));
+            out.push(Output::Said { seat, what: view::Output::Installed { view, change: None } });
+            self.reduce_in_view(now, seat, out);
+            self.muster_in_view(now, seat, out);
+        }
+        self.moved = watch::Moved::all();
+        for (from, letter) in self.early.take().unwrap_or_default() {
+            self.deliver(now, from, &letter, out);
+        }
+        self.run(now, out);
+        first
+    }
+
     /// RV-5: a task that joins a running job. `contacts` are hosts of its tasks; more may be told with [`Company::seek`]. One that
     /// starts again while its predecessor still says good-bye waits for that: its knock would say that the other one is dead, and
     /// cost a vote.
@@ -215,6 +279,7 @@ impl Company {
             &mut sink,
         );
         self.place(seat, member);
+        self.early = None;
         if let Some(place) = self.members.get_mut(&seat) {
             place.after = after;
         }
@@ -359,6 +424,12 @@ impl Company {
     pub fn strays(&self) -> u64 {
         self.strays
     }
+
+    /// Frames of other hosts that made no sense or came out of order.
+    #[must_use]
+    pub fn odd_frames(&self) -> u64 {
+        self.hosts.odd
+    }
 }
 
 /// Any sink, as one kind.
@@ -395,6 +466,7 @@ impl Company {
         self.expire_muster(now, out);
         self.run(now, out);
         self.parting.expire(&mut self.link, now);
+        self.expire_hosts(now);
         if self.link.deadline() <= now {
             self.link.expire(now, &mut LinkOut { heard: &mut self.heard, out });
             self.run(now, out);
@@ -423,12 +495,14 @@ impl Machine for Company {
     fn deadline(&self) -> Instant {
         let members = self.members.values().map(|p| p.member.deadline().min(p.part.deadline()));
         let own = self.link.deadline().min(self.parting.deadline()).min(self.muster.deadline());
-        members.fold(own, Instant::min)
+        members.fold(own.min(self.hosts.deadline()), Instant::min)
     }
 
     fn fingerprint(&self, print: &mut Fingerprint) {
         self.link.fingerprint(print);
         self.parting.fingerprint(print);
+        self.hosts.fingerprint(print);
+        print.add(&self.early);
         for (seat, place) in &self.members {
             print.add(&(seat, place.is_empty, &place.after));
             place.member.fingerprint(print);

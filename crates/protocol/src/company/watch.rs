@@ -70,6 +70,11 @@ fn tasks_at(member: &Member, addr: Addr) -> Vec<Task> {
 }
 
 impl Company {
+    /// Nobody is here any more.
+    pub(super) fn unwatch(&mut self, out: &mut impl Out) {
+        std::mem::take(&mut self.watch).near.into_iter().for_each(|to| out.push(Output::Unwire { to }));
+    }
+
     pub(super) fn on_wired(&mut self, addr: Addr) {
         self.watch.tripped.remove(&addr);
     }
@@ -96,6 +101,7 @@ impl Company {
         if certain {
             self.watch.dead.insert(addr);
         }
+        self.lose_host(addr, certain, out);
         self.lose(now, addr, certain, out);
     }
 
@@ -128,7 +134,8 @@ impl Company {
         (self.watch.near, self.watch.dialled) = (near, dialled);
         // Where somebody has come the verdict was of who was there before.
         moved.come.iter().for_each(|&addr| self.on_alive(addr));
-        for addr in self.left(moved) {
+        // Hosts have more to say to each other than tasks: what a rank wrote last.
+        for addr in self.left(moved).into_iter().filter(|&a| !self.hosts.holds(a)).collect::<Vec<_>>() {
             self.parting.part_with(&mut self.link, now, addr);
         }
         let Watch { dead, tripped, known, .. } = &mut self.watch;

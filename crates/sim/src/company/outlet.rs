@@ -84,6 +84,8 @@ impl<'o> Sink<Output<'o>> for Outlet<'_, '_> {
             Output::Unwire { to } => self.net.close_stream(to),
             Output::Reached(state) => self.net.reached(state),
             Output::Said { seat, what } => self.desk.told.extend(told(what).map(|t| (seat, t))),
+            // Hosts have no ranks here whose output they forward.
+            Output::Host { .. } | Output::HostGone { .. } => {}
             Output::Writable | Output::Reduced { .. } | Output::Mustered { .. } => {}
         }
     }
