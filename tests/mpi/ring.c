@@ -12,9 +12,9 @@ int main(int argc, char **argv) {
     int next = (rank + 1) % size, before = (rank + size - 1) % size;
     for (int i = 0; i < rounds; i++) {
         if (rank == 0) {
-            token++;
-            MPI_Send(&token, 1, MPI_LONG, next, 0, MPI_COMM_WORLD);
-            MPI_Recv(&token, 1, MPI_LONG, before, 0, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+            /* Alone it sends to itself. */
+            long sent = token + 1;
+            MPI_Sendrecv(&sent, 1, MPI_LONG, next, 0, &token, 1, MPI_LONG, before, 0, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
         } else {
             MPI_Recv(&token, 1, MPI_LONG, before, 0, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
             token++;

@@ -4,13 +4,13 @@
 //! so UCX is kept from networks that are not there: `UCX_TLS=tcp,self UCX_NET_DEVICES=lo`.
 
 use phalanx_daemon::shepherd::pmi::{Answer, Errand, Met, Output, Pmi, Setting};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::{Child, Command, Stdio};
 use std::sync::mpsc::{Sender, channel};
 use std::time::Duration;
 
@@ -48,7 +48,22 @@ enum Way {
 enum News {
     Came(u32, Box<dyn Write + Send>),
     Said(u32, Vec<u8>),
-    Ended(u32, i32),
+    /// It speaks no more.
+    Silent(u32),
+    /// It writes no more; what it wrote.
+    Ended(u32, String),
+}
+
+/// Ranks; those that are left are killed.
+struct Ranks(BTreeMap<u32, Child>);
+
+impl Drop for Ranks {
+    fn drop(&mut self) {
+        for child in self.0.values_mut() {
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+    }
 }
 
 /// What became of a job.
@@ -67,9 +82,10 @@ fn listen(rank: u32, mut from: impl Read, tell: &Sender<News>) {
     let mut bytes = [0; 4096];
     while let Ok(length) = from.read(&mut bytes) {
         if length == 0 || tell.send(News::Said(rank, bytes[..length].to_vec())).is_err() {
-            return;
+            break;
         }
     }
+    let _ = tell.send(News::Silent(rank));
 }
 
 /// Of a connection that was made: its first line says whose it is.
@@ -111,7 +127,7 @@ fn run(program: &Path, args: &[&str], ranks: &[u32], way: Way) -> Over {
         });
     }
     let mut sockets: BTreeMap<u32, Box<dyn Write + Send>> = BTreeMap::new();
-    let mut outputs = Vec::new();
+    let mut ranks_left = Ranks(BTreeMap::new());
     for rank in 0..size {
         servers[node_of(rank)].sit(rank);
         let mut command = Command::new(program);
@@ -129,26 +145,31 @@ fn run(program: &Path, args: &[&str], ranks: &[u32], way: Way) -> Over {
         let mut child = command.spawn().expect("it was compiled");
         let mut out = child.stdout.take().expect("it is piped");
         let tell = tell.clone();
-        outputs.push(std::thread::spawn(move || {
+        std::thread::spawn(move || {
             let mut text = String::new();
             let _ = out.read_to_string(&mut text);
-            let status = child.wait().expect("a child").code().unwrap_or(-1);
-            let _ = tell.send(News::Ended(rank, status));
-            text
-        }));
+            let _ = tell.send(News::Ended(rank, text));
+        });
+        ranks_left.0.insert(rank, child);
     }
     let mut over =
         Over { out: String::new(), statuses: BTreeMap::new(), gathers: 0, aborts: Vec::new(), asked: Vec::new() };
     let mut ports: BTreeMap<String, String> = BTreeMap::new();
     let mut given: BTreeMap<usize, Vec<u8>> = BTreeMap::new();
+    let (mut silent, mut texts) = (BTreeSet::new(), BTreeMap::new());
     while over.statuses.len() < size as usize {
         let mut out = Vec::new();
-        match news.recv_timeout(PATIENCE).expect("ranks that go on") {
+        match news.recv_timeout(PATIENCE).unwrap_or_else(|e| panic!("{e}: {servers:?} {given:?}")) {
             News::Came(rank, socket) => drop(sockets.insert(rank, socket)),
             News::Said(rank, bytes) => servers[node_of(rank)].on_bytes(rank, &bytes, &mut out),
-            News::Ended(rank, status) => {
+            News::Silent(rank) => drop(silent.insert(rank)),
+            News::Ended(rank, text) => drop(texts.insert(rank, text)),
+        }
+        // What a rank said last is heard before its end.
+        for rank in silent.iter().copied().filter(|r| texts.contains_key(r)).collect::<Vec<_>>() {
+            if let Some(mut child) = ranks_left.0.remove(&rank) {
+                over.statuses.insert(rank, child.wait().expect("a child").code().unwrap_or(-1));
                 servers[node_of(rank)].on_gone(rank, &mut out);
-                over.statuses.insert(rank, status);
             }
         }
         let mut node = None;
@@ -188,7 +209,7 @@ fn run(program: &Path, args: &[&str], ranks: &[u32], way: Way) -> Over {
             }
         }
     }
-    over.out = outputs.into_iter().map(|o| o.join().expect("it reads")).collect();
+    over.out = texts.into_values().collect();
     over
 }
 
