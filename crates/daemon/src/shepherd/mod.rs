@@ -21,6 +21,7 @@
 //! | `ranks` | its processes here, their pipes and ends |
 //! | `spawn` | how they are started |
 //! | [`sweep`] | how nothing of them stays |
+//! | `talk` | what their MPI libraries ask for, over sockets |
 //! | `watch` | waiting for their files and deaths |
 //! | `console` | home: what all ranks write, and what rank 0 reads |
 //! | `frames` | what the shepherds of a job say to each other |
@@ -34,6 +35,7 @@ mod ranks;
 mod reduce;
 mod spawn;
 pub mod sweep;
+mod talk;
 mod tasks;
 mod watch;
 pub mod words;

@@ -14,8 +14,10 @@ use super::console::{Console, Feed};
 use super::desk::{Caller, Desk};
 use super::frames::{self, Frame, Words};
 use super::news::Said;
-use super::ranks::Ranks;
+use super::pmi::{Pmi, Setting};
+use super::ranks::{Rank, Ranks};
 use super::spawn::{self, Fits};
+use super::talk::Talk;
 use super::watch::Watch;
 use super::words::{Crew, ToDaemon, ToShepherd, Work};
 use nix::sys::resource::rlim_t;
@@ -26,6 +28,7 @@ use phalanx_protocol::company::Seat;
 use phalanx_protocol::view::{Change, Person, Task, View, Wanted};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::net::SocketAddr;
+use std::os::fd::AsRawFd;
 use tokio::sync::OwnedSemaphorePermit;
 
 /// Ranks run so long without word of a lease.
@@ -68,6 +71,10 @@ struct Knocking {
 /// A job that the manager runs.
 pub(super) struct Managed {
     pub(super) ranks: Ranks,
+    /// What MPI libraries ask for.
+    pub(super) pmi: Pmi,
+    /// A barrier of theirs waits for a view that this host is in.
+    pub(super) musters_again: bool,
     /// What is run, as it was said last.
     work: Work,
     fits: Option<Fits>,
@@ -102,6 +109,8 @@ impl Managed {
     fn open(work: Work, now: Instant, watch: Watch) -> Self {
         Self {
             ranks: Ranks::new(watch),
+            pmi: Pmi::new(setting("", &work)),
+            musters_again: false,
             work,
             fits: None,
             phase: Phase::Cleared,
@@ -120,6 +129,13 @@ impl Managed {
             missed: BTreeSet::new(),
             files: spawn::open_many_files(),
         }
+    }
+
+    /// A rank of this attempt that was started here, and the number of its start.
+    pub(super) fn here(&mut self, rank: u32) -> Option<(u64, &mut Rank)> {
+        let attempt = self.work.attempt;
+        let found = self.ranks.all.iter_mut().rfind(|(_, r)| r.rank == rank && r.attempt == attempt);
+        found.map(|(&number, rank)| (number, rank))
     }
 
     /// Which attempt runs, or ran last.
@@ -143,6 +159,14 @@ impl Managed {
         (0..size).map(|rank| self.node_of(rank)).collect()
     }
 
+    /// The place of a rank among those of its node, and how many there are.
+    fn local(&self, rank: u32) -> (u32, u32) {
+        let holds = |ranges: &&Vec<(u32, u32)>| ranges.iter().any(|&(from, to)| (from..to).contains(&rank));
+        let ranges = self.work.nodes.iter().find(holds).map_or(&[][..], Vec::as_slice);
+        let before = ranges.iter().map(|&(from, to)| rank.clamp(from, to) - from).sum();
+        (before, ranges.iter().map(|&(from, to)| to - from).sum())
+    }
+
     fn node_of(&self, rank: u32) -> String {
         let holds = |ranges: &Vec<(u32, u32)>| ranges.iter().any(|&(from, to)| (from..to).contains(&rank));
         let at = self.work.nodes.iter().position(holds);
@@ -154,6 +178,13 @@ impl Managed {
         let crews = self.crews.iter().filter(|c| c.addr == addr);
         crews.flat_map(|c| &c.ranks).flat_map(|&(from, to)| from..to).collect()
     }
+}
+
+fn setting(name: &str, work: &Work) -> Setting {
+    let programs: Vec<u32> = work.programs.iter().map(|p| p.ranks).collect();
+    let size = programs.iter().sum();
+    let name = format!("{name}_{}_{}", work.job, work.attempt);
+    Setting { name, size, nodes: work.nodes.clone(), programs, universe: size }
 }
 
 fn ranks_of(crew: &Crew) -> impl Iterator<Item = u32> {
@@ -188,6 +219,7 @@ impl Shepherd {
             }
             ToShepherd::Stop { attempt, why } => self.on_stop(attempt, why),
             ToShepherd::Over { status, why } => self.on_over(status, why),
+            ToShepherd::Answer { rank, answer } => self.on_answer(rank, answer),
             ToShepherd::Note { text } => self.note(text),
             _ => {}
         }
@@ -241,6 +273,7 @@ impl Shepherd {
         }
         // Two attempts of a job never hear each other.
         let instance = work.job << ATTEMPT_BITS | u64::from(work.attempt);
+        (managed.pmi, managed.musters_again) = (Pmi::new(setting(&self.terms.name, &work)), false);
         managed.work = work;
         self.instance = Some(instance);
         self.seats.clear();
@@ -284,9 +317,12 @@ impl Shepherd {
         let attempt = work.work.attempt;
         let mark = spawn::mark(&work.work, &self.cluster);
         for &(rank, seat) in ranks {
+            let (here, beside) = work.local(rank);
             let wdir = work.work.programs.first().map_or("/", |p| p.wdir.as_str());
-            let variables = [
+            let mut variables = vec![
                 mark.clone(),
+                ("MPI_LOCALRANKID", here.to_string()),
+                ("MPI_LOCALNRANKS", beside.to_string()),
                 ("PHALANX_JOB", self.terms.name.clone()),
                 ("PHALANX_RANK", rank.to_string()),
                 ("PHALANX_SIZE", self.terms.size.to_string()),
@@ -298,8 +334,18 @@ impl Shepherd {
             ];
             let fits = work.fits.as_ref();
             let missing = || std::io::Error::from(std::io::ErrorKind::NotFound);
-            let started =
-                fits.ok_or_else(missing).and_then(|f| f.start(&work.work, rank, &variables, work.files, None));
+            let talk = Talk::pair();
+            if let Ok((_, theirs)) = &talk {
+                variables.push(("PMI_FD", theirs.as_raw_fd().to_string()));
+                variables.push(("PMI_RANK", rank.to_string()));
+                variables.push(("PMI_SIZE", self.terms.size.to_string()));
+            }
+            let started = talk.and_then(|(ours, theirs)| {
+                work.pmi.sit(rank);
+                let fits = fits.ok_or_else(missing)?;
+                let started = fits.start(&work.work, rank, &variables, work.files, Some(&theirs))?;
+                Ok((started, Some(ours)))
+            });
             let started = started.map_err(|e| RankEnd::Missing(e.raw_os_error().unwrap_or(nix::libc::EIO)));
             work.ranks.add((attempt, rank, life), Some(seat), started);
         }
@@ -408,7 +454,7 @@ impl Shepherd {
         self.clear();
     }
 
-    fn note(&mut self, text: String) {
+    pub(super) fn note(&mut self, text: String) {
         if let Some(console) = self.work.as_mut().and_then(|w| w.console.as_mut()) {
             console.say(&ToConsole::Note { text }, &mut self.desk);
         }
@@ -704,8 +750,10 @@ impl Shepherd {
             Said::HostGone(Addr::Ip(addr), certain) => self.on_host_gone(*addr, *certain),
             Said::Host(..) | Said::HostGone(..) => {}
             Said::Writable => self.send_again(),
+            Said::Mustered(outcome) => self.on_mustered(outcome.as_ref()),
             Said::Installed { view, change } => {
                 self.on_let_in(seat);
+                self.muster_again();
                 if let Some(change) = change {
                     self.look_for_missed(seat, view, change);
                 }
