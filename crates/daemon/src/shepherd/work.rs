@@ -22,7 +22,7 @@ use super::watch::Watch;
 use super::words::{Crew, ToDaemon, ToShepherd, Work};
 use nix::sys::resource::rlim_t;
 use nix::sys::signal::Signal;
-use phalanx_api::run::{RankEnd, ToConsole, ToConsoleShepherd};
+use phalanx_api::run::{OnFailure, RankEnd, ToConsole, ToConsoleShepherd};
 use phalanx_core::{Addr, Duration, Instant};
 use phalanx_protocol::company::Seat;
 use phalanx_protocol::view::{Change, Person, Task, View, Wanted};
@@ -242,7 +242,10 @@ impl Shepherd {
             on_failure: OnFailure::default(),
         };
         match self.take_up(&nothing, now) {
-            Ok(managed) => _ = managed.console.get_or_insert_with(|| Console::new(now)),
+            Ok(managed) => {
+                managed.console.get_or_insert_with(|| Console::new(now));
+                self.admit_console();
+            }
             Err(why) => tracing::error!(job = self.terms.name, "nobody can wait here for the job: {why}"),
         }
     }
@@ -271,6 +274,7 @@ impl Shepherd {
     /// Looks whether the work can be done here; gives the number of the first task.
     fn prepare(&mut self, work: Work, now: Instant) -> Result<Seat, String> {
         let fits = spawn::fit(&work)?;
+        let name = self.terms.name.clone();
         let managed = self.take_up(&work, now)?;
         let (is_same, is_first) = (managed.work.attempt == work.attempt, managed.fits.is_none());
         if is_same && !is_first && work.life == 0 {
@@ -300,7 +304,7 @@ impl Shepherd {
         }
         // Two attempts of a job never hear each other.
         let instance = work.job << ATTEMPT_BITS | u64::from(work.attempt);
-        (managed.pmi, managed.musters_again) = (Pmi::new(setting(&self.terms.name, &work)), false);
+        (managed.pmi, managed.musters_again) = (Pmi::new(setting(&name, &work)), false);
         managed.work = work;
         self.instance = Some(instance);
         self.seats.clear();
@@ -596,7 +600,17 @@ impl Shepherd {
 
 /// The console, and what shepherds say to each other.
 impl Shepherd {
+    /// A console that came before the daemon's word.
+    fn admit_console(&mut self) {
+        if let Some(caller) = self.early_console.take() {
+            self.on_console(caller, ToConsoleShepherd::Attach);
+        }
+    }
+
     pub(super) fn on_console(&mut self, caller: Caller, words: ToConsoleShepherd) {
+        if self.work.as_ref().is_none_or(|w| w.console.is_none()) && words == ToConsoleShepherd::Attach {
+            self.early_console = Some(caller);
+        }
         let Some(console) = self.work.as_mut().and_then(|w| w.console.as_mut()) else { return };
         match words {
             ToConsoleShepherd::Attach => {
