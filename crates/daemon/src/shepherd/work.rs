@@ -215,7 +215,7 @@ impl Shepherd {
             ToShepherd::Lease { ms } => {
                 let until = self.driver.now() + Duration::from_millis(ms);
                 if let Some(work) = &mut self.work {
-                    work.lease = work.lease.max(until);
+                    work.lease = until;
                 }
             }
             ToShepherd::Stop { attempt, why } => self.on_stop(attempt, why),
