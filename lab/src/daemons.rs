@@ -19,19 +19,35 @@ pub(crate) struct Daemons {
     dir: PathBuf,
     binary: PathBuf,
     seed: Vec<String>,
+    arguments: Vec<String>,
     processes: Vec<Option<Process>>,
 }
 
 impl Daemons {
     /// Starts so many, and waits until all see all. `what` is a part of their directory's name.
     pub(crate) fn start(what: &str, nodes: usize) -> Result<Self, Error> {
+        Self::start_with(what, nodes, &[])
+    }
+
+    /// The same with a manager and so many slots on each, and waits until it decides.
+    pub(crate) fn managed(what: &str, nodes: usize, slots: usize) -> Result<Self, Error> {
+        let (expect, slots) = (nodes.to_string(), slots.to_string());
+        let daemons = Self::start_with(what, nodes, &["--run-as-root", "--expect", &expect, "--slots", &slots])?;
+        let ready =
+            || daemons.client(0).slots().is_ok_and(|s| s.iter().filter(|n| n.alive && n.slots > 0).count() == nodes);
+        wait("the manager knows all slots", ready)?;
+        Ok(daemons)
+    }
+
+    fn start_with(what: &str, nodes: usize, arguments: &[&str]) -> Result<Self, Error> {
         let binary = std::env::current_exe()?.with_file_name(COMMAND);
         if !binary.is_file() {
             let reason = format!("{} is not there: cargo build --release -p {COMMAND}", binary.display());
             return Err(Error::Peer { library: COMMAND, reason });
         }
         let dir = std::env::temp_dir().join(format!("phalanx-lab-{what}-{}", std::process::id()));
-        let mut daemons = Self { dir, binary, seed: Vec::new(), processes: Vec::new() };
+        let arguments = arguments.iter().map(|&a| a.to_owned()).collect();
+        let mut daemons = Self { dir, binary, seed: Vec::new(), arguments, processes: Vec::new() };
         daemons.processes.resize_with(nodes, || None);
         for number in 0..nodes {
             daemons.spawn(number)?;
@@ -73,7 +89,7 @@ impl Daemons {
             profile: None,
             config: None,
         };
-        let child = self.daemon(number).command(&start)?.spawn()?;
+        let child = self.daemon(number).command(&start)?.args(&self.arguments).spawn()?;
         self.processes[number] = Some(Process::new(child));
         Ok(())
     }

@@ -10,6 +10,7 @@ mod daemons;
 mod directory;
 mod error;
 mod experiment;
+mod launch;
 mod link;
 mod noise;
 mod parallel;

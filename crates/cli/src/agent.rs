@@ -96,6 +96,15 @@ struct Options {
     /// What the node says of itself from its start: KEY=VALUE; as often as you like
     #[arg(long, value_name = "KEY=VALUE")]
     attribute: Vec<String>,
+    /// Jobs are managed once so many nodes are there: more than half of all, the same everywhere
+    #[arg(long, value_name = "N")]
+    expect: Option<String>,
+    /// Ranks of jobs that the node takes; one for each processor unless set
+    #[arg(long, value_name = "N")]
+    slots: Option<String>,
+    /// Jobs of root run here, as root
+    #[arg(long)]
+    run_as_root: bool,
     /// A script to run when something happens: WHAT=COMMAND; as often as you like
     #[arg(long, value_name = "WHAT=COMMAND")]
     on: Vec<String>,
@@ -157,6 +166,8 @@ impl Options {
             ("http", &self.http),
             ("zone", &self.zone),
             ("role", &self.role),
+            ("expect", &self.expect),
+            ("slots", &self.slots),
             ("name-conflict", &self.name_conflict),
             ("log", &self.log),
             ("log-format", &self.log_format),
@@ -165,6 +176,9 @@ impl Options {
             if let Some(value) = value {
                 layers.read_flag(option, vec![value.clone()]).map_err(|e| e.to_string())?;
             }
+        }
+        if self.run_as_root {
+            layers.read_flag("run-as-root", vec!["true".to_owned()]).map_err(|e| e.to_string())?;
         }
         let lists = [
             ("join", &self.join),
@@ -198,13 +212,13 @@ pub(crate) fn run(args: Args) -> Result<ExitCode, String> {
     let layers = args.options.layers()?;
     let log = Log::start(layers.text("log").unwrap_or_default(), layers.text("log_format").unwrap_or_default());
     look_at_descriptors();
-    let Plan { settings, fresh, seeds, missing, http, socket, live } = plan::plan(&layers)?;
+    let Plan { settings, fresh, seeds, missing, http, socket, socket_group, live } = plan::plan(&layers)?;
     let key = hex(&settings.keys[0].key);
     let mut agent = Agent::start(settings).map_err(|e| e.to_string())?;
     if let Some(dir) = socket.parent() {
         std::fs::create_dir_all(dir).map_err(|e| format!("cannot create {}: {e}", dir.display()))?;
     }
-    let control = Control::open(&agent, &socket, http).map_err(|e| {
+    let control = Control::open(&agent, &socket, socket_group, http).map_err(|e| {
         format!("cannot serve the control API at {}: {e} (choose another --socket or --http)", socket.display())
     })?;
     let addr = agent.addr();

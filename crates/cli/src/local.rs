@@ -55,11 +55,12 @@ impl Local {
 
     fn start(&self, nodes: usize) -> Result<Duration, String> {
         let (key, began) = (draw_key()?, Instant::now());
-        let first = self.node(1);
-        first.spawn("n1", &key, None, &[])?;
+        let (first, expect) = (self.node(1), nodes.to_string());
+        let running = ["--expect", expect.as_str(), "--run-as-root"];
+        first.spawn("n1", &key, None, &running)?;
         let seed = first.answer()?.me.addr.to_string();
         for n in 2..=nodes {
-            self.node(n).spawn(&format!("n{n}"), &key, Some(&seed), &[])?;
+            self.node(n).spawn(&format!("n{n}"), &key, Some(&seed), &running)?;
         }
         for node in (1..=nodes).map(|n| self.node(n)) {
             while node.answer()?.alive < nodes {
@@ -82,9 +83,14 @@ impl Local {
             supervisors.push(node.answer()?.me.addr.to_string());
         }
         let mut seeds: Vec<Option<String>> = vec![None; zones];
+        let first_zone = nodes.div_ceil(zones).to_string();
         for n in 0..nodes {
             let (node, zone) = (self.node(n + 1), format!("z{}", n % zones + 1));
-            let mut place = vec!["--zone", zone.as_str()];
+            let mut place = vec!["--zone", zone.as_str(), "--run-as-root"];
+            // Members of one zone see each other: they found the manager, and the others hear of it.
+            if n % zones == 0 {
+                place.extend(["--expect", &first_zone]);
+            }
             supervisors.iter().for_each(|s| place.extend(["--supervisor", s]));
             node.spawn(&format!("n{}", n + 1), &key, seeds[n % zones].as_deref(), &place)?;
             if seeds[n % zones].is_none() {

@@ -15,6 +15,7 @@ pub mod etcd;
 pub mod fleet;
 pub mod host;
 pub mod jobs;
+pub mod ledger;
 mod outbox;
 pub mod places;
 pub mod platform;

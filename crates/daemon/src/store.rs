@@ -23,8 +23,8 @@ use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 /// Only its owner may read what a daemon keeps.
-const FILE_MODE: u32 = 0o600;
-const DIR_MODE: u32 = 0o700;
+pub(crate) const FILE_MODE: u32 = 0o600;
+pub(crate) const DIR_MODE: u32 = 0o700;
 /// Addresses that are kept of members.
 pub const MEMBERS_KEPT: usize = 128;
 

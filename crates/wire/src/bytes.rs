@@ -19,7 +19,8 @@ pub(crate) fn array_at<const N: usize>(bytes: &[u8], at: usize) -> [u8; N] {
 }
 
 /// crc32c (Castagnoli). At 4 KB `crc-fast` takes half of the time of the `crc32c` crate.
-pub(crate) fn crc32c(bytes: &[u8]) -> u32 {
+#[must_use]
+pub fn crc32c(bytes: &[u8]) -> u32 {
     crc_fast::crc32_iscsi(bytes)
 }
 

@@ -53,6 +53,8 @@ pub mod tripwire;
 pub mod view;
 pub mod zone;
 
+pub use bytes::crc32c;
+
 /// Why bytes were not accepted. Counted by the link; never answered.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum Malformed {

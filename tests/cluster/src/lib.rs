@@ -117,6 +117,25 @@ impl Cluster {
         cluster
     }
 
+    /// Starts `n` daemons that run jobs, with so many slots each, and waits until the manager decides.
+    pub fn managed(n: usize, slots: usize) -> Self {
+        let (expect, slots) = (n.to_string(), slots.to_string());
+        let mut cluster = Self::empty();
+        let arguments = ["--expect", &expect, "--slots", &slots, "--run-as-root"];
+        (0..n).for_each(|_| _ = cluster.add(&arguments));
+        cluster.wait_until_all_see(n);
+        cluster.wait_until_managed(n);
+        cluster
+    }
+
+    /// Waits until all that run know a manager that decides, and it knows the slots of `n` nodes.
+    pub fn wait_until_managed(&self, n: usize) {
+        self.wait_until("the manager decides", |node| {
+            node.client().managers().is_ok_and(|managers| managers.decides)
+                && node.client().slots().is_ok_and(|slots| slots.iter().filter(|s| s.alive && s.slots > 0).count() == n)
+        });
+    }
+
     /// Nobody yet.
     pub fn empty() -> Self {
         static COUNT: AtomicU32 = AtomicU32::new(0);

@@ -2,7 +2,7 @@
 
 use phalanx_core::Addr;
 use phalanx_daemon::agent::handlers::Handler;
-use phalanx_daemon::agent::{Conflict, Settings};
+use phalanx_daemon::agent::{Conflict, Running, Settings};
 use phalanx_daemon::config::Layers;
 use phalanx_daemon::control::access::Http;
 use phalanx_daemon::places::{Found, Places};
@@ -34,6 +34,8 @@ pub(super) struct Plan {
     pub(super) missing: Vec<(String, String)>,
     pub(super) http: Option<Http>,
     pub(super) socket: PathBuf,
+    /// Users who may look and run jobs.
+    pub(super) socket_group: Option<u32>,
     pub(super) live: Live,
 }
 
@@ -106,10 +108,12 @@ pub(super) fn plan(layers: &Layers) -> Result<Plan, String> {
             .map_err(|e: DirectoryError| wrong("cast_directory", &e))?,
         leave_timeout: phalanx_core::Duration::from_secs_f64(layers.seconds("leave_timeout").unwrap_or(2.0)),
         conflict: if layers.text("name_conflict") == Some("rename") { Conflict::Rename } else { Conflict::Refuse },
+        running: running(layers)?,
         store: Some(store),
     };
+    let socket_group = socket_group(layers)?;
     let socket = PathBuf::from(layers.text("socket").unwrap_or_default());
-    Ok(Plan { settings, fresh, seeds, missing, http, socket, live })
+    Ok(Plan { settings, fresh, seeds, missing, http, socket, socket_group, live })
 }
 
 /// The engine, and how it watches and speaks.
@@ -185,6 +189,26 @@ fn scout(layers: &Layers, bind: SocketAddr, role: &Role) -> Result<Option<ScoutC
     }
     let (group, ttl) = groups(layers)?;
     Ok(Some(ScoutConfig { segment: SegmentConfig::lan(group, ttl), zones: !is_told }))
+}
+
+/// The node's part in parallel jobs.
+fn running(layers: &Layers) -> Result<Running, String> {
+    let wrong = |key: &'static str, why: &dyn Display| layers.wrong(key, why).to_string();
+    let expect = layers.text("expect").unwrap_or_default().parse();
+    let expect = expect.map_err(|_| wrong("expect", &"give a number of nodes, or 0"))?;
+    let slots = match layers.text("slots") {
+        Some(text) => text.parse().map_err(|_| wrong("slots", &"give a number of ranks"))?,
+        None => Running::default().slots,
+    };
+    Ok(Running { expect, slots, as_root: layers.flag("run_as_root") })
+}
+
+/// Who may ask beside the daemon's own user.
+fn socket_group(layers: &Layers) -> Result<Option<u32>, String> {
+    let wrong = |why: &dyn Display| layers.wrong("socket_group", why).to_string();
+    let Some(name) = layers.text("socket_group") else { return Ok(None) };
+    let group = nix::unistd::Group::from_name(name).map_err(|e| wrong(&e))?;
+    group.map(|g| Some(g.gid.as_raw())).ok_or_else(|| wrong(&format!("there is no group {name}: see /etc/group")))
 }
 
 /// How the node casts.

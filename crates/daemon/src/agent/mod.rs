@@ -13,6 +13,7 @@
 //! | [`handlers`] | scripts that are run when something happens |
 //! | [`jobs`] | where tasks of jobs are |
 //! | `keys` | the cluster's keys |
+//! | [`manager`] | its part of the manager |
 //! | [`rumours`] | what is told and asked among all members |
 //! | `scribe` | who is there, on disk |
 //! | `segments` | segments of the network |
@@ -28,6 +29,7 @@ pub mod handlers;
 pub mod jobs;
 pub mod journal;
 mod keys;
+pub mod manager;
 pub mod rumours;
 mod scribe;
 mod segments;
@@ -39,7 +41,7 @@ pub use directory::WriteError;
 pub use faults::FaultError;
 pub use keys::KeyError;
 pub use rumours::RumourError;
-pub use settings::{Conflict, Settings, StartError};
+pub use settings::{Conflict, Running, Settings, StartError};
 
 use crate::driver::News;
 use crate::platform::{Platform, Waker};
@@ -114,6 +116,8 @@ pub struct Agent {
     load: Option<phalanx_protocol::directory::load::Load>,
     /// Its seat, when that comes from outside.
     seat: Option<Keeping>,
+    /// Its part of the manager.
+    managing: manager::Managing,
 }
 
 /// Asks the loop of an agent, from anywhere.
@@ -159,12 +163,16 @@ impl Agent {
         let (cluster, conflict) = (settings.cluster.clone(), settings.conflict);
         let (directory, repair) = (settings.directory.clone(), settings.casts.repair);
         let (name, zone) = (settings.name.as_str().to_owned(), casts::tree(&settings.role).to_owned());
+        let running = settings.running;
         let settings::Ground { driver, wires, store } = settings.ground()?;
+        let dir = store.as_ref().map(|store| store.dir().to_owned());
         let scribe = store.map(Scribe::new).transpose().map_err(StartError::Thread)?;
         let engine = driver.node().engine();
         let incarnation = engine.version(engine.me()).map_or(0, |v| v.incarnation);
         let (sender, requests) = mpsc::channel();
         let remote = Remote { requests: sender, waker: driver.waker() };
+        let managing =
+            manager::Managing::start(running, dir.as_deref(), driver.node(), &cluster, driver.now(), &remote)?;
         let identity = crate::store::hex(&driver.node().link().identity().0);
         let seat = match driver.platform().local() {
             Addr::Ip(addr) => {
@@ -173,7 +181,7 @@ impl Agent {
             }
             Addr::Local(_) | Addr::Group(_) => None,
         };
-        Ok(Self {
+        let mut agent = Self {
             driver,
             wires,
             scribe,
@@ -196,7 +204,10 @@ impl Agent {
             posts: jobs::Posts::new(),
             load: None,
             seat,
-        })
+            managing,
+        };
+        agent.offer_slots();
+        Ok(agent)
     }
 
     /// Asks this agent from other threads.
@@ -256,6 +267,7 @@ impl Agent {
             self.driver.poll()?;
             self.look_around();
             self.write_news();
+            self.look_after_steward();
             for _ in 0..REQUESTS {
                 let Ok(request) = self.requests.try_recv() else { break };
                 request(self);
@@ -267,7 +279,7 @@ impl Agent {
                 self.look_for_strangers();
                 each_round(self);
             }
-            let mut until = round_at;
+            let mut until = round_at.min(self.steward_deadline());
             if let Some(since) = self.leaving {
                 let delivered = self.driver.deadline() == Instant::NEVER;
                 let end = since + if delivered { LINGER.min(self.farewell) } else { self.farewell };
@@ -341,7 +353,12 @@ impl Agent {
     /// News becomes events.
     fn write_news(&mut self) {
         for news in self.driver.news() {
+            self.on_member_news(&news);
             let news = match news {
+                News::Managed { from, carriage, bytes } => {
+                    self.on_managed(from, carriage, &bytes);
+                    continue;
+                }
                 News::Cast { from, whole, body } => {
                     self.on_cast(from, whole, &body);
                     continue;

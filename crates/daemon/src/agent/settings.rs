@@ -29,6 +29,24 @@ pub enum Conflict {
     Rename,
 }
 
+/// A node's part in parallel jobs.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Running {
+    /// Jobs are managed once so many nodes are there; 0 waits for a manager that others found.
+    pub expect: u32,
+    /// Ranks that it takes.
+    pub slots: u32,
+    /// Jobs of root run here, as root.
+    pub as_root: bool,
+}
+
+impl Default for Running {
+    fn default() -> Self {
+        let processors = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
+        Self { expect: 0, slots: processors.try_into().unwrap_or(u32::MAX), as_root: false }
+    }
+}
+
 /// What an agent starts with.
 pub struct Settings {
     /// What people call it.
@@ -59,6 +77,8 @@ pub struct Settings {
     pub leave_timeout: Duration,
     /// What to do when another member has our name.
     pub conflict: Conflict,
+    /// Its part in parallel jobs.
+    pub running: Running,
     /// Where its state is kept; without, it is another node after each start.
     pub store: Option<Store>,
 }

@@ -1,4 +1,9 @@
-//! Who may ask over TCP.
+//! Who may ask.
+//!
+//! Over the Unix socket: the daemon's own user and root may do anything. Others reach it only where `socket_group` lets them: they may
+//! look, but not at keys, and run jobs of their own.
+//!
+//! Over TCP:
 //!
 //! | where | without a token | with a token |
 //! |---|---|---|
@@ -9,6 +14,7 @@
 //! a page in somebody's browser must not read the cluster by a name that it points here.
 
 use super::routes::Refused;
+use axum::Extension;
 use axum::body::Body;
 use axum::extract::{Request, State};
 use axum::http::{HeaderMap, Method, StatusCode, header};
@@ -23,6 +29,24 @@ use std::sync::Arc;
 
 /// A token is not shorter.
 const TOKEN_MIN: usize = 16;
+
+/// Who asks over the Unix socket, as the system says.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Caller {
+    pub(super) user: u32,
+    pub(super) group: u32,
+}
+
+impl Caller {
+    /// Who asks over TCP, with a token: as the daemon's own user.
+    pub(super) fn daemon() -> Self {
+        Self { user: nix::unistd::geteuid().as_raw(), group: nix::unistd::getegid().as_raw() }
+    }
+
+    fn is_master(self) -> bool {
+        self.user == 0 || self.user == nix::unistd::geteuid().as_raw()
+    }
+}
 
 /// How the API is served over TCP.
 #[derive(Clone, Debug)]
@@ -130,6 +154,27 @@ pub(super) async fn check(State(token): State<Option<Token>>, request: Request, 
     }
 }
 
+/// Lets a request over the Unix socket through, or not.
+pub(super) async fn check_caller(Extension(caller): Extension<Caller>, request: Request, next: Next) -> Response<Body> {
+    if caller.is_master() || may_anybody(request.method(), request.uri().path()) {
+        return next.run(request).await;
+    }
+    let why = "only the daemon's own user and root may do that: ask them";
+    Refused::new(StatusCode::FORBIDDEN, why).into_response()
+}
+
+/// What those may do whom `socket_group` lets in.
+fn may_anybody(method: &Method, at: &str) -> bool {
+    let below = |path: &str| at == path || at.strip_prefix(path).is_some_and(|rest| rest.starts_with('/'));
+    match *method {
+        Method::GET | Method::HEAD => !below(path::KEYS),
+        // Whose jobs they are is asked where they are known.
+        Method::POST => at == path::RUN || below(path::RUNS),
+        Method::DELETE => below(path::RUNS),
+        _ => false,
+    }
+}
+
 fn refusal(token: Option<&Token>, method: &Method, at: &str, headers: &HeaderMap) -> Option<Refused> {
     if at == path::HEALTHZ || at == path::READYZ {
         return None;
@@ -202,6 +247,22 @@ mod tests {
         ] {
             assert!(!may(bad), "{bad:?}");
         }
+    }
+
+    #[test]
+    fn others_may_look_and_run_jobs_and_nothing_else() {
+        let may = [(Method::GET, path::MEMBERS), (Method::POST, path::RUN), (Method::DELETE, "/v1/runs/7")];
+        assert!(may.iter().all(|(method, at)| may_anybody(method, at)));
+        let must_not = [
+            (Method::GET, path::KEYS),
+            (Method::GET, "/v1/keys/members"),
+            (Method::POST, path::LEAVE),
+            (Method::POST, "/v1/runaway"),
+            (Method::PUT, "/v1/slots/n1/drain"),
+            (Method::POST, path::MANAGERS),
+            (Method::POST, path::FAULTS),
+        ];
+        assert!(!must_not.iter().any(|(method, at)| may_anybody(method, at)));
     }
 
     #[test]

@@ -5,13 +5,14 @@
 //! | file | idea |
 //! |---|---|
 //! | `server` | connections: how many, how slow, encrypted or not |
-//! | [`access`] | who may ask over TCP |
+//! | [`access`] | who may ask |
 //! | `routes` | what is where |
 //! | `casts` | what is cast, in and out |
 //! | `directory` | the whole directory, and what changes in it |
 //! | `events` | the journal as server-sent events |
 //! | `rumours` | events, queries, round trips |
 //! | `jobs` | jobs and their views |
+//! | `runs` | jobs that the manager runs, slots, the manager itself |
 //! | `operate` | keys, faults, zones |
 //! | `metrics` | figures for Prometheus |
 //! | `openapi` | the API's own description |
@@ -26,6 +27,7 @@ mod openapi;
 mod operate;
 mod routes;
 mod rumours;
+mod runs;
 mod server;
 
 use crate::agent::journal::Journal;
@@ -43,6 +45,8 @@ use tokio::sync::oneshot;
 
 /// Only its user may ask a daemon.
 const SOCKET_MODE: u32 = 0o600;
+/// Unless a group of users may: see [`access`].
+const SHARED_MODE: u32 = 0o660;
 
 /// The server of an agent's control API; ends when it is dropped.
 #[derive(Debug)]
@@ -62,12 +66,12 @@ struct Office {
 }
 
 impl Control {
-    /// Serves `agent` at the Unix socket `path`, and over TCP. What an earlier daemon left there is replaced, unless it still
+    /// Serves `agent` at the Unix socket `path`, also to users of `group`, and over TCP. What an earlier daemon left there is replaced, unless it still
     /// answers.
     ///
     /// # Errors
     /// What the system said; `AddrInUse` when another daemon answers there.
-    pub fn open(agent: &Agent, path: &Path, http: Option<Http>) -> io::Result<Self> {
+    pub fn open(agent: &Agent, path: &Path, group: Option<u32>, http: Option<Http>) -> io::Result<Self> {
         if std::os::unix::net::UnixStream::connect(path).is_ok() {
             return Err(io::ErrorKind::AddrInUse.into());
         }
@@ -83,7 +87,9 @@ impl Control {
             };
             io::Result::Ok((UnixListener::bind(path)?, tcp))
         })?;
-        fs::set_permissions(path, fs::Permissions::from_mode(SOCKET_MODE))?;
+        let mode = if group.is_some() { SHARED_MODE } else { SOCKET_MODE };
+        std::os::unix::fs::chown(path, None, group)?;
+        fs::set_permissions(path, fs::Permissions::from_mode(mode))?;
         let http = tcp.as_ref().map(|(listener, _)| listener.local_addr()).transpose()?;
         let jobs = Jobs::new(agent.remote(), agent.journal(), path, runtime.handle().clone());
         let office = Office { remote: agent.remote(), journal: agent.journal(), jobs: jobs.clone() };

@@ -1,6 +1,6 @@
 //! The API's own description, at `/v1/openapi.json`.
 
-use super::{casts, directory, events, jobs, operate, routes, rumours};
+use super::{casts, directory, events, jobs, operate, routes, rumours, runs};
 use axum::Json;
 use utoipa::OpenApi;
 
@@ -51,6 +51,16 @@ use utoipa::OpenApi;
         jobs::list,
         jobs::view,
         jobs::enter,
+        runs::run,
+        runs::list,
+        runs::show,
+        runs::end,
+        runs::signal,
+        runs::slots,
+        runs::drain,
+        runs::undrain,
+        runs::managers,
+        runs::move_replica,
     )
 )]
 struct Api;

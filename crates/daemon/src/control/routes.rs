@@ -1,6 +1,6 @@
 //! What is where.
 
-use super::{Office, casts, directory as copies, events, jobs, openapi, operate, rumours};
+use super::{Office, casts, directory as copies, events, jobs, openapi, operate, rumours, runs};
 use crate::agent::{Ended, WriteError};
 use axum::extract::{DefaultBodyLimit, Path, Query, Request, State};
 use axum::http::{StatusCode, header};
@@ -13,6 +13,8 @@ use phalanx_protocol::directory;
 
 /// The longest body of a request.
 const BODY_MAX: usize = 64 * 1024;
+/// The longest of a request to start a job.
+const RUN_MAX: usize = 4 << 20;
 /// How long a request may take.
 const PATIENCE: std::time::Duration = std::time::Duration::from_secs(15);
 
@@ -50,7 +52,7 @@ impl From<Ended> for Refused {
 
 /// Everything there is, the description itself aside.
 #[cfg(test)]
-pub(super) const PATHS: [&str; 31] = [
+pub(super) const PATHS: [&str; 38] = [
     path::STATUS,
     path::MEMBERS,
     path::EVENTS,
@@ -80,6 +82,13 @@ pub(super) const PATHS: [&str; 31] = [
     path::SEGMENTS,
     path::JOBS,
     "/v1/jobs/{name}",
+    path::RUN,
+    path::RUNS,
+    "/v1/runs/{job}",
+    "/v1/runs/{job}/signal",
+    path::SLOTS,
+    "/v1/slots/{node}/drain",
+    path::MANAGERS,
     path::METRICS,
     path::HEALTHZ,
 ];
@@ -114,6 +123,12 @@ pub(super) fn router(office: Office) -> Router {
         .route(path::SEGMENTS, get(operate::segments))
         .route(path::JOBS, get(jobs::list))
         .route("/v1/jobs/{name}", get(jobs::view).post(jobs::enter))
+        .route(path::RUNS, get(runs::list))
+        .route("/v1/runs/{job}", get(runs::show).delete(runs::end))
+        .route("/v1/runs/{job}/signal", post(runs::signal))
+        .route(path::SLOTS, get(runs::slots))
+        .route("/v1/slots/{node}/drain", put(runs::drain).delete(runs::undrain))
+        .route(path::MANAGERS, get(runs::managers).post(runs::move_replica))
         .route(path::METRICS, get(operate::metrics))
         .route(path::OPENAPI, get(openapi::openapi))
         .route(path::HEALTHZ, get(healthy))
@@ -124,6 +139,8 @@ pub(super) fn router(office: Office) -> Router {
         })
         .layer(axum::middleware::from_fn(patience))
         .layer(DefaultBodyLimit::max(BODY_MAX))
+        // An environment may be long.
+        .route(path::RUN, post(runs::run).layer(DefaultBodyLimit::max(RUN_MAX)))
         // Casts are as long as they like, and take as long.
         .route(path::CAST, post(casts::cast).layer(DefaultBodyLimit::disable()))
         .with_state(office)

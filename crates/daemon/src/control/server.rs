@@ -1,8 +1,9 @@
 //! Connections of the control API: bounded in number, and in how slow they may be.
 
-use super::access::{self, Http};
-use axum::Router;
+use super::access::{self, Caller, Http};
+use axum::middleware::from_fn;
 use axum::middleware::from_fn_with_state;
+use axum::{Extension, Router};
 use hyper::server::conn::http1;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
@@ -25,7 +26,13 @@ pub(super) async fn serve_unix(listener: &UnixListener, app: Router) {
     loop {
         let Ok(place) = Arc::clone(&room).acquire_owned().await else { return };
         match listener.accept().await {
-            Ok((stream, _)) => _ = tokio::spawn(serve(stream, app.clone(), place)),
+            Ok((stream, _)) => {
+                // The system says who it is; who cannot be told is nobody.
+                let Ok(peer) = stream.peer_cred() else { continue };
+                let caller = Caller { user: peer.uid(), group: peer.gid() };
+                let app = app.clone().layer(from_fn(access::check_caller)).layer(Extension(caller));
+                tokio::spawn(serve(stream, app, place));
+            }
             Err(_) => tokio::time::sleep(BREATH).await,
         }
     }

@@ -27,6 +27,8 @@ pub(super) enum Order {
     Show(oneshot::Sender<Option<JobView>>),
     /// A frame for all its tasks.
     Cast(Vec<u8>),
+    /// Just this.
+    Say(ToShepherd),
 }
 
 /// Keeps in touch with a shepherd.
@@ -43,6 +45,8 @@ pub(super) struct Keeper {
     next: u64,
     orders: mpsc::UnboundedReceiver<Order>,
     ordered: mpsc::UnboundedSender<Order>,
+    /// Who waits until it has said what it runs.
+    greets: Option<oneshot::Sender<()>>,
 }
 
 /// The other side has ended.
@@ -66,7 +70,13 @@ impl Keeper {
             next: 0,
             orders,
             ordered,
+            greets: None,
         }
+    }
+
+    /// `tell` hears when the shepherd has said what it runs, or is gone.
+    pub(super) fn greeted(self, tell: oneshot::Sender<()>) -> Self {
+        Self { greets: Some(tell), ..self }
     }
 
     pub(super) async fn keep(mut self, stream: UnixStream) {
@@ -77,6 +87,7 @@ impl Keeper {
         let _ = self.converse(heard, &mut to).await;
         reading.abort();
         self.jobs.lock().remove(&self.name);
+        self.jobs.on_shepherd_gone(&self.name);
         if let Some(terms) = self.terms {
             self.jobs.0.remote.tell(move |agent| agent.post_job(&terms, None));
         }
@@ -133,12 +144,17 @@ impl Keeper {
 
     fn on_words(&mut self, words: ToDaemon) {
         match words {
-            ToDaemon::Here { pid, terms, .. } => {
+            ToDaemon::Here { pid, terms, work } => {
+                if let Some((job, attempt)) = work {
+                    self.jobs.found(&self.name, job, attempt);
+                }
                 self.terms = terms.or(self.terms.take());
                 if let Some(terms) = self.terms.clone() {
                     let kept = Kept { terms, pid: Some(pid), orders: self.ordered.clone() };
                     self.jobs.lock().insert(self.name.clone(), kept);
                 }
+                // Who waited may not do so any more.
+                let _ = self.greets.take().map(|tell| tell.send(()));
             }
             ToDaemon::At { place } => {
                 self.place = place;
@@ -150,8 +166,7 @@ impl Keeper {
                     let _ = tell.send(view);
                 }
             }
-            // Of jobs that the manager runs.
-            _ => {}
+            managed => self.jobs.on_managed(&self.name, managed),
         }
     }
 
@@ -166,6 +181,7 @@ impl Keeper {
         let tell = match order {
             Order::Show(tell) => tell,
             Order::Cast(frame) => return to.write_all(&frame).await.map_err(|_| Gone),
+            Order::Say(words) => return say(to, &words).await,
         };
         self.asked.retain(|_, t| !t.is_closed());
         self.next += 1;

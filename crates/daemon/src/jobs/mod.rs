@@ -3,9 +3,17 @@
 //! | file | idea |
 //! |---|---|
 //! | here | which jobs there are; shepherds are started, or found again after a restart |
+//! | `errands` | what MPI ranks want of the cluster |
 //! | `keeper` | one daemon, one shepherd: what they tell each other |
+//! | [`managed`] | what the manager's commands mean here |
+//! | `shown` | what the manager shows, in the API's words |
+//! | [`spec`] | what a job runs, on its way through the manager |
 
+mod errands;
 mod keeper;
+pub mod managed;
+pub(crate) mod shown;
+pub mod spec;
 
 use crate::agent::jobs::Post;
 use crate::agent::{Ended, Remote, RumourError, journal::Journal};
@@ -98,6 +106,7 @@ struct Inner {
     dir: PathBuf,
     runtime: Handle,
     kept: Mutex<BTreeMap<String, Kept>>,
+    managed: Mutex<managed::Table>,
     /// One shepherd is started at a time.
     starting: tokio::sync::Mutex<()>,
 }
@@ -115,26 +124,37 @@ impl Jobs {
     #[must_use]
     pub fn new(remote: Remote, journal: Journal, socket: &Path, runtime: Handle) -> Self {
         let dir = socket.with_extension("jobs");
-        let (kept, starting) = (Mutex::default(), tokio::sync::Mutex::default());
-        let jobs = Self(Arc::new(Inner { remote, journal, dir, runtime, kept, starting }));
+        let (kept, managed, starting) = (Mutex::default(), Mutex::default(), tokio::sync::Mutex::default());
+        let jobs = Self(Arc::new(Inner { remote, journal, dir, runtime, kept, managed, starting }));
         let known = jobs.clone();
         jobs.0.remote.tell(move |agent| agent.keep_jobs(known));
         jobs
     }
 
-    /// Finds shepherds that an earlier daemon left.
+    /// Finds shepherds that an earlier daemon left, and tells the manager what they run.
     pub async fn find_again(&self) {
+        self.greet_all().await;
+        self.report_inventory();
+    }
+
+    /// Returns when all of them have said what they run.
+    async fn greet_all(&self) {
         let Ok(files) = std::fs::read_dir(&self.0.dir) else { return };
+        let mut greeted = Vec::new();
         for path in files.filter_map(|f| Some(f.ok()?.path())).filter(|p| p.extension().is_some_and(|e| e == "sock")) {
             let Some(name) = path.file_stem().and_then(|s| s.to_str()).map(str::to_owned) else { continue };
             match UnixStream::connect(&path).await {
                 Ok(stream) => {
                     tracing::info!(job = name, "its shepherd is still there");
-                    self.0.runtime.spawn(Keeper::new(self.clone(), name, None).keep(stream));
+                    let (tell, told) = oneshot::channel();
+                    self.0.runtime.spawn(Keeper::new(self.clone(), name, None).greeted(tell).keep(stream));
+                    greeted.push(told);
                 }
                 Err(_) => _ = std::fs::remove_file(&path),
             }
         }
+        // One that does not answer is known when it does.
+        let _ = tokio::time::timeout(ANSWER_PATIENCE, join_all(greeted)).await;
     }
 
     /// Something was cast to the tasks of a job.
@@ -148,6 +168,25 @@ impl Jobs {
 
     fn lock(&self) -> MutexGuard<'_, BTreeMap<String, Kept>> {
         self.0.kept.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn managed(&self) -> MutexGuard<'_, managed::Table> {
+        self.0.managed.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Something for a shepherd; false when there is none.
+    fn order(&self, name: &str, order: Order) -> bool {
+        self.lock().get(name).is_some_and(|kept| kept.orders.send(order).is_ok())
+    }
+
+    /// Makes sure that the job has a shepherd here.
+    async fn shepherd(&self, terms: Terms) -> io::Result<()> {
+        let _turn = self.0.starting.lock().await;
+        if self.lock().contains_key(&terms.name) {
+            return Ok(());
+        }
+        let socket = self.socket(&terms.name);
+        self.start(terms, &socket).await
     }
 
     fn socket(&self, name: &str) -> PathBuf {

@@ -131,6 +131,8 @@ struct Shepherd {
     work: Option<Managed>,
     /// The manager's job is over, and nothing of it is left here.
     is_done: bool,
+    /// A console that came before the daemon said that one may.
+    early_console: Option<Caller>,
 }
 
 /// Runs a shepherd until its job has no tasks here any more.
@@ -210,6 +212,7 @@ impl Shepherd {
             alone_since: None,
             work: None,
             is_done: false,
+            early_console: None,
         };
         shepherd.greet(daemon);
         Ok(shepherd)

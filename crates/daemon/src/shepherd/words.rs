@@ -62,6 +62,13 @@ pub enum ToShepherd {
         /// Where the shepherd is.
         addr: SocketAddr,
     },
+    /// The manager has taken a job whose console comes here; it may have to wait for its turn.
+    Await {
+        /// Which job of that name: the manager's number.
+        job: u64,
+        /// Whose it is.
+        user: Option<(u32, u32)>,
+    },
     /// The manager wants ranks of this job to run here: look whether that can be, and say `Ready` or `Unfit`. Nothing starts yet.
     Prepare {
         /// What and how.
@@ -71,8 +78,8 @@ pub enum ToShepherd {
     Go {
         /// Which attempt.
         attempt: u32,
-        /// Where the console is.
-        home: SocketAddr,
+        /// Where the console is, while there is one.
+        home: Option<SocketAddr>,
         /// All nodes with ranks.
         crews: Vec<Crew>,
     },
@@ -82,8 +89,8 @@ pub enum ToShepherd {
         attempt: u32,
         /// Which start of ranks alone, from 1.
         life: u32,
-        /// Where the console is.
-        home: SocketAddr,
+        /// Where the console is, while there is one.
+        home: Option<SocketAddr>,
         /// Where other shepherds are.
         contacts: Vec<SocketAddr>,
     },
@@ -227,8 +234,8 @@ pub enum ToDaemon {
     Missed {
         /// Which attempt.
         attempt: u32,
-        /// Which ranks.
-        ranks: Vec<u32>,
+        /// Which ranks, and the start of each.
+        ranks: Vec<(u32, u32)>,
         /// Their shepherd is dead for sure.
         proven: bool,
     },

@@ -22,7 +22,7 @@ use super::watch::Watch;
 use super::words::{Crew, ToDaemon, ToShepherd, Work};
 use nix::sys::resource::rlim_t;
 use nix::sys::signal::Signal;
-use phalanx_api::run::{RankEnd, ToConsole, ToConsoleShepherd};
+use phalanx_api::run::{OnFailure, RankEnd, ToConsole, ToConsoleShepherd};
 use phalanx_core::{Addr, Duration, Instant};
 use phalanx_protocol::company::Seat;
 use phalanx_protocol::view::{Change, Person, Task, View, Wanted};
@@ -173,10 +173,10 @@ impl Managed {
         at.and_then(|at| self.work.names.get(at)).cloned().unwrap_or_default()
     }
 
-    /// Ranks of the shepherd at an address that are not known to have ended.
-    fn ranks_at(&self, addr: SocketAddr) -> Vec<u32> {
+    /// Ranks of the shepherd at an address as the attempt began, and the start of each.
+    fn began_at(&self, addr: SocketAddr) -> BTreeMap<u32, Seat> {
         let crews = self.crews.iter().filter(|c| c.addr == addr);
-        crews.flat_map(|c| &c.ranks).flat_map(|&(from, to)| from..to).collect()
+        crews.flat_map(|c| ranks_of(c).zip(c.first..)).collect()
     }
 }
 
@@ -207,6 +207,7 @@ fn first_view(arity: u32, crews: &[Crew]) -> Option<View> {
 impl Shepherd {
     pub(super) fn on_work(&mut self, words: ToShepherd) {
         match words {
+            ToShepherd::Await { job, user } => self.on_await(job, user),
             ToShepherd::Prepare { work } => self.on_prepare(work),
             ToShepherd::Go { attempt, home, crews } => self.on_go(attempt, home, crews),
             ToShepherd::Respawn { attempt, life, home, contacts } => self.on_respawn(attempt, life, home, contacts),
@@ -225,6 +226,43 @@ impl Shepherd {
         }
     }
 
+    /// The console may come before the job's turn.
+    fn on_await(&mut self, job: u64, user: Option<(u32, u32)>) {
+        let now = self.driver.now();
+        let nothing = Work {
+            job,
+            attempt: 0,
+            life: 0,
+            home: true,
+            user,
+            ranks: Vec::new(),
+            nodes: Vec::new(),
+            names: Vec::new(),
+            programs: Vec::new(),
+            on_failure: OnFailure::default(),
+        };
+        match self.take_up(&nothing, now) {
+            Ok(managed) => {
+                managed.console.get_or_insert_with(|| Console::new(now));
+                self.admit_console();
+            }
+            Err(why) => tracing::error!(job = self.terms.name, "nobody can wait here for the job: {why}"),
+        }
+    }
+
+    /// It is a job of the manager's from now on.
+    fn take_up(&mut self, work: &Work, now: Instant) -> Result<&mut Managed, String> {
+        if self.work.is_none() {
+            let watch = Watch::open().map_err(|e| format!("cannot watch processes: {e}"))?;
+            watch.wakes(self.driver.waker());
+            if let Some(user) = work.user {
+                Desk::admit(&self.socket, user).map_err(|e| format!("cannot let user {} in: {e}", user.0))?;
+            }
+            self.work = Some(Managed::open(work.clone(), now, watch));
+        }
+        self.work.as_mut().ok_or_else(|| "the shepherd has no work".to_owned())
+    }
+
     fn on_prepare(&mut self, work: Work) {
         let (attempt, life, now) = (work.attempt, work.life, self.driver.now());
         match self.prepare(work, now) {
@@ -236,15 +274,8 @@ impl Shepherd {
     /// Looks whether the work can be done here; gives the number of the first task.
     fn prepare(&mut self, work: Work, now: Instant) -> Result<Seat, String> {
         let fits = spawn::fit(&work)?;
-        if self.work.is_none() {
-            let watch = Watch::open().map_err(|e| format!("cannot watch processes: {e}"))?;
-            watch.wakes(self.driver.waker());
-            if let Some(user) = work.user {
-                Desk::admit(&self.socket, user).map_err(|e| format!("cannot let user {} in: {e}", user.0))?;
-            }
-            self.work = Some(Managed::open(work.clone(), now, watch));
-        }
-        let Some(managed) = &mut self.work else { return Err("the shepherd has no work".to_owned()) };
+        let name = self.terms.name.clone();
+        let managed = self.take_up(&work, now)?;
         let (is_same, is_first) = (managed.work.attempt == work.attempt, managed.fits.is_none());
         if is_same && !is_first && work.life == 0 {
             // Said by a daemon that has started anew.
@@ -273,7 +304,7 @@ impl Shepherd {
         }
         // Two attempts of a job never hear each other.
         let instance = work.job << ATTEMPT_BITS | u64::from(work.attempt);
-        (managed.pmi, managed.musters_again) = (Pmi::new(setting(&self.terms.name, &work)), false);
+        (managed.pmi, managed.musters_again) = (Pmi::new(setting(&name, &work)), false);
         managed.work = work;
         self.instance = Some(instance);
         self.seats.clear();
@@ -285,13 +316,13 @@ impl Shepherd {
         Ok(first)
     }
 
-    fn on_go(&mut self, attempt: u32, home: SocketAddr, crews: Vec<Crew>) {
+    fn on_go(&mut self, attempt: u32, home: Option<SocketAddr>, crews: Vec<Crew>) {
         let addr = self.addr;
         let Some(work) = self.work.as_mut().filter(|w| w.work.attempt == attempt && w.phase == Phase::Ready) else {
             return;
         };
         work.phase = Phase::Going;
-        (work.home, work.home_is_lost) = (Some(home), false);
+        (work.home, work.home_is_lost) = (home, home.is_none());
         if let Some(console) = &mut work.console {
             console.hosts.extend(crews.iter().filter(|c| !c.ranks.is_empty()).map(|c| c.addr));
         }
@@ -355,7 +386,7 @@ impl Shepherd {
         self.on_deaths();
     }
 
-    fn on_respawn(&mut self, attempt: u32, life: u32, home: SocketAddr, contacts: Vec<SocketAddr>) {
+    fn on_respawn(&mut self, attempt: u32, life: u32, home: Option<SocketAddr>, contacts: Vec<SocketAddr>) {
         let now = self.driver.now();
         let Some(work) = self.work.as_mut().filter(|w| w.work.attempt == attempt && w.work.life == life) else {
             return;
@@ -364,7 +395,7 @@ impl Shepherd {
             return;
         }
         work.phase = Phase::Going;
-        (work.home, work.home_is_lost, work.contacts) = (Some(home), false, contacts);
+        (work.home, work.home_is_lost, work.contacts) = (home, home.is_none(), contacts);
         (work.drained, work.dismissed) = (None, false);
         for &rank in &work.work.ranks {
             if work.ranks.find(attempt, rank).is_some_and(|r| r.life >= life) {
@@ -569,7 +600,17 @@ impl Shepherd {
 
 /// The console, and what shepherds say to each other.
 impl Shepherd {
+    /// A console that came before the daemon's word.
+    fn admit_console(&mut self) {
+        if let Some(caller) = self.early_console.take() {
+            self.on_console(caller, ToConsoleShepherd::Attach);
+        }
+    }
+
     pub(super) fn on_console(&mut self, caller: Caller, words: ToConsoleShepherd) {
+        if self.work.as_ref().is_none_or(|w| w.console.is_none()) && words == ToConsoleShepherd::Attach {
+            self.early_console = Some(caller);
+        }
         let Some(console) = self.work.as_mut().and_then(|w| w.console.as_mut()) else { return };
         match words {
             ToConsoleShepherd::Attach => {
@@ -818,16 +859,15 @@ impl Shepherd {
         if view.tree().root() != Some(me) {
             return;
         }
-        let mut missed: BTreeMap<(SocketAddr, bool), Vec<u32>> = BTreeMap::new();
+        let mut missed: BTreeMap<(SocketAddr, bool), Vec<(u32, Seat)>> = BTreeMap::new();
         for &task in &change.failed {
-            let Some(Addr::Ip(host)) = view.person(task).map(|p| p.host).filter(|&h| h != Addr::Ip(self.addr)) else {
-                continue;
-            };
+            let Some(person) = view.person(task).filter(|p| p.host != Addr::Ip(self.addr)) else { continue };
+            let Addr::Ip(host) = person.host else { continue };
             let proven = company.dead().contains(&Addr::Ip(host));
             let proved = company.link().find(Addr::Ip(host)).and_then(|node| company.link().whereabouts(node)?.1);
             // Where its host is heard a rank has ended by itself, and its shepherd says how.
             if proven || proved.is_none() {
-                missed.entry((host, proven)).or_default().push(task.0);
+                missed.entry((host, proven)).or_default().push((task.0, person.boot));
             }
         }
         for ((host, proven), ranks) in missed {
@@ -835,7 +875,7 @@ impl Shepherd {
         }
     }
 
-    fn miss(&mut self, host: SocketAddr, ranks: Vec<u32>, proven: bool) {
+    fn miss(&mut self, host: SocketAddr, ranks: Vec<(u32, Seat)>, proven: bool) {
         let Some(work) = &mut self.work else { return };
         if work.is_ending() || ranks.is_empty() || !work.missed.insert((host, proven)) {
             return;
@@ -856,14 +896,25 @@ impl Shepherd {
         if certain {
             work.unsent.retain(|(to, _)| *to != host);
         }
-        let ranks = work.ranks_at(host);
+        let began = work.began_at(host);
         if let Some(console) = &mut work.console
             && (certain || is_over)
         {
             console.hosts.remove(&host);
         }
         if certain {
+            let ranks = self.starts_at(host, began);
             self.miss(host, ranks, true);
         }
+    }
+
+    /// Ranks at a host, and the start of each: as the newest view here knows them, else as the attempt began.
+    fn starts_at(&self, host: SocketAddr, mut starts: BTreeMap<u32, Seat>) -> Vec<(u32, Seat)> {
+        let views = self.driver.node().members().filter_map(|(_, m)| m.view());
+        if let Some(view) = views.max_by_key(|v| v.id().number) {
+            let tasks = (0..view.next_task().0).filter_map(|t| Some((t, view.person(Task(t))?)));
+            starts.extend(tasks.filter(|(_, p)| p.host == Addr::Ip(host)).map(|(t, p)| (t, p.boot)));
+        }
+        starts.into_iter().collect()
     }
 }

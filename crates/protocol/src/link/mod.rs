@@ -385,6 +385,12 @@ impl Link {
         self.signer.identity()
     }
 
+    /// What signs for us.
+    #[must_use]
+    pub fn signer(&self) -> &Signer {
+        &self.signer
+    }
+
     /// This start of ours.
     #[must_use]
     pub fn boot(&self) -> Boot {

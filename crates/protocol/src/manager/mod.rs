@@ -13,6 +13,29 @@
 //! |---|---|
 //! | [`words`] | what is said about jobs, and its bytes |
 //! | [`state`] | nodes, slots, queue and jobs: one deterministic machine, the same at all replicas |
+//! | [`core`] | the state, and what agents have not carried out yet: all that replicas have in common |
+//! | [`replica`] | what goes into the order, and what is said to agents when it comes out |
+//! | [`agent`] | says what happens on a node, carries out what most replicas say alike, holds the lease |
+//! | [`group`] | who the replicas are, and how everybody comes to believe it |
+//! | [`found`] | how the first group comes about |
+//! | [`regroup`] | taking the state of others |
+//! | [`diagnose`] | replicas compare what they have |
+//! | [`steward`] | all of it as one machine: what each node runs |
+//! | [`wire`] | what stewards say to each other |
 
+pub mod agent;
+pub mod core;
+pub mod diagnose;
+pub mod found;
+pub mod group;
+pub mod regroup;
+pub mod replica;
 pub mod state;
+pub mod steward;
+pub mod wire;
 pub mod words;
+
+#[cfg(test)]
+mod net;
+#[cfg(test)]
+mod tests;

@@ -96,6 +96,19 @@ pub enum OnFailure {
     Respawn,
 }
 
+impl OnFailure {
+    /// As people write it.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Abort => "abort",
+            Self::Restart => "restart",
+            Self::Continue => "continue",
+            Self::Respawn => "respawn",
+        }
+    }
+}
+
 /// A job that somebody wants.
 #[derive(Clone, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
 pub struct Wanted {
@@ -125,7 +138,7 @@ pub struct Wanted {
 /// What people ask of the manager.
 #[derive(Clone, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
 pub enum Ask {
-    /// Run this. Answered when all its nodes were told to start it, or it was refused; a job for which there are no free slots waits.
+    /// Run this. Answered at once: taken, also when it has to wait for free slots, or refused.
     Run(Wanted),
     /// A signal for all ranks of a job.
     Signal {
@@ -133,6 +146,8 @@ pub enum Ask {
         job: JobId,
         /// The signal's number.
         signal: i32,
+        /// Who wants that: only its owner and root may.
+        uid: u32,
     },
     /// End a job: its ranks are killed.
     End {
@@ -140,6 +155,8 @@ pub enum Ask {
         job: JobId,
         /// Who wants that, in words.
         why: String,
+        /// Who wants that: only its owner and root may.
+        uid: u32,
     },
     /// No new ranks on this node, or again.
     Drain {
@@ -197,7 +214,8 @@ pub struct Post {
 #[derive(Clone, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
 pub enum Command {
     /// See whether the share of this node can be run here, start its shepherd, and say `Ready` or `Unfit`. Nothing else starts yet. The home
-    /// node, where the console is, may have no share.
+    /// node, where the console is, may have no share. Said again to an agent that has started anew: as `Go`, `Respawn`, `Stop` and `Over`, one
+    /// that was carried out before does nothing, except that the agent says again what came of it.
     Prepare {
         /// Which start of which job.
         attempt: Attempt,
@@ -216,7 +234,8 @@ pub enum Command {
         /// What is run.
         spec: Vec<u8>,
     },
-    /// All nodes are ready: start the ranks. For each share of the attempt, in its order, where its shepherd is; home last when it has no share.
+    /// All nodes are ready: start the ranks. For each share of the attempt, in its order, where its shepherd is; then home, when it has no share
+    /// and is there. Without a home that is there, nobody hears what ranks say.
     Go {
         /// Which.
         attempt: Attempt,
@@ -227,7 +246,7 @@ pub enum Command {
     Respawn {
         /// As in `Prepare`, with the one share that is meant.
         attempt: Attempt,
-        /// How often this was done in this attempt, from 1.
+        /// How often this was done in this attempt on any node, from 1: names the start of these ranks.
         life: u32,
         /// The job's name.
         name: String,
@@ -239,12 +258,14 @@ pub enum Command {
         ranks: u32,
         /// What becomes of it when a part of it dies.
         on_failure: OnFailure,
-        /// Who runs what.
+        /// The ranks that start again, and nothing else.
         share: Share,
         /// What is run.
         spec: Vec<u8>,
-        /// Where shepherds of the job are that live; the first is home's.
+        /// Where shepherds of the job are that live.
         posts: Vec<Post>,
+        /// Where home's shepherd is, while there is one.
+        console: Option<Post>,
     },
     /// A signal for all ranks here.
     Signal {
@@ -298,6 +319,28 @@ impl End {
     }
 }
 
+/// A rank that has ended.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
+pub struct Ended {
+    /// Which.
+    pub rank: u32,
+    /// Which start of it: 0, or that of the `Respawn`.
+    pub life: u32,
+    /// How.
+    pub end: End,
+    /// It speaks MPI and had not finalised: with a status other than 0 that is a failure.
+    pub aborted: bool,
+}
+
+/// A rank that a view goes on without.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
+pub struct MissedRank {
+    /// Which.
+    pub rank: u32,
+    /// The start of its task, as in views: tells the rank from one that took its place since.
+    pub start: u32,
+}
+
 /// What agents tell the manager.
 #[derive(Clone, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
 pub enum Report {
@@ -319,29 +362,32 @@ pub enum Report {
         /// Why, in words that name the program or the directory.
         why: String,
     },
-    /// Ranks of this node have ended.
+    /// Ranks of this node have ended. A rank may be named again.
     Ended {
         /// Which.
         attempt: Attempt,
         /// Which ranks, and how.
-        ranks: Vec<(u32, End)>,
+        ranks: Vec<Ended>,
     },
     /// Nothing of the attempt is left on this node: no rank, and for `Over` no shepherd either. Also said of a shepherd that died: its ranks
     /// died with it.
     Cleared {
         /// Which.
         attempt: Attempt,
+        /// The last start that was carried out here: 0, or that of the last `Respawn`. What was started later is not meant.
+        life: u32,
     },
     /// The job's view goes on without these ranks of another node. Said by the shepherd of the view's root.
     Missed {
         /// Which.
         attempt: Attempt,
         /// Which ranks.
-        ranks: Vec<u32>,
+        ranks: Vec<MissedRank>,
         /// The shepherd is dead for sure, and so are its ranks; otherwise they may run until their lease ends.
         proven: bool,
     },
-    /// What runs on this node, said when an agent starts, when it was declared dead and is back, and when the group changed.
+    /// What runs on this node: the first report of an agent that has started, once it knows of every shepherd that is here; also said when it
+    /// was declared dead and is back, and when the group changed.
     Inventory {
         /// All attempts with something left here.
         attempts: Vec<Attempt>,

@@ -3,9 +3,9 @@
 //! MM-1: heartbeats may be lost; what fits into a datagram is signed by the layer itself; what is longer goes as a reliable message and
 //! brings its own signatures.
 
-use super::Node;
+use super::{Node, Out};
 use crate::link::mml;
-use crate::member::Engine;
+use crate::member::{self, Engine};
 use phalanx_core::{Addr, Code, Endpoint, Instant, Port};
 
 /// Where managers and agents speak and listen.
@@ -43,5 +43,12 @@ impl<E: Engine> Node<E> {
             Carriage::Signed => self.link.send_managed(now, mml::Kind::Ack, MANAGER, to, bytes).map(drop),
             Carriage::Bulk => self.link.send_reliable(now, MANAGER, to, bytes),
         }
+    }
+
+    /// CM-3: the manager's probing found nobody at this address. A reason to ask, no verdict: that is the zone's. Those who watch that node
+    /// ask it now; where we are none of them, they will find out by themselves.
+    pub fn doubt(&mut self, now: Instant, addr: Addr, out: &mut impl Out) {
+        self.tell_engines(now, || member::Input::Down { addr, code: Code::Unreachable }, out);
+        self.run_errands(now, out);
     }
 }

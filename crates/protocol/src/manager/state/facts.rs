@@ -1,9 +1,6 @@
-//! Nodes, slots, queue and jobs: what the replicas agree on.
-//!
-//! CM-4, CM-5: deterministic. Everything it knows comes as an [`Entry`] of the one order; what is to be done comes out as [`Decision`]s, the
-//! same at all replicas.
+//! What goes into the state, and what comes out of it.
 
-use super::words::{Answer, Ask, At, Command, Key, Report};
+use crate::manager::words::{Answer, Ask, At, Command, Key, Report};
 use serde::{Deserialize, Serialize};
 
 /// A node that can run ranks.
@@ -30,7 +27,7 @@ pub enum Fact {
     Tick,
     /// The zone says that a node is there, or that something about it has changed.
     Seen(NodeInfo),
-    /// The zone says that this start of a node's agent is gone.
+    /// The zone says that this start of a node's agent is gone. Its ranks may still run, until their lease ends.
     Lost {
         /// Who.
         node: Key,
@@ -41,19 +38,33 @@ pub enum Fact {
     Asked {
         /// At which node.
         from: Key,
+        /// Which start of its agent.
+        incarnation: u64,
         /// Which question.
         number: u64,
         /// What.
         ask: Ask,
     },
-    /// An agent reports something; `number` as for `Asked`.
+    /// An agent reports something. Reports of one start of an agent have numbers of their own, 1, 2, 3 and so on without a gap, and are heard in
+    /// that order whatever the order in which they come: see [`State::heard`](super::State::heard).
     Reported {
         /// Who.
         from: Key,
+        /// Which start of it.
+        incarnation: u64,
         /// Which report.
         number: u64,
         /// What.
         report: Report,
+    },
+    /// A replica found another one wrong: its state, or what it commands.
+    Accused {
+        /// Who says so.
+        by: Key,
+        /// Whom.
+        whom: Key,
+        /// In which composition of the group.
+        epoch: u32,
     },
 }
 
@@ -80,16 +91,24 @@ pub enum Decision {
     Answer {
         /// At which node.
         to: Key,
+        /// Which start of its agent.
+        incarnation: u64,
         /// Which question.
         number: u64,
         /// What.
         answer: Answer,
     },
-    /// The group of replicas is to change: `from` gives its seat to `to`.
+    /// The group of replicas is to change: `from` gives its seat to `to`. Where no other node is left, both are the same: a new replica starts
+    /// there, from the state of the others.
     Move {
         /// Who has it.
         from: Key,
         /// Who gets it.
         to: Key,
+    },
+    /// A group of one is to become a group of three: these two join it.
+    Grow {
+        /// Who joins, ascending.
+        with: [Key; 2],
     },
 }

@@ -1,0 +1,448 @@
+//! Stewards on a simulated network with simulated disks and a simulated zone: loss, duplication, delay, pauses, cuts, crashes that lose
+//! writes under way. All from one seed.
+//!
+//! As the link below does, the network loses and reorders only what is light; what is signed or long comes late instead, in order, or not at
+//! all when one end starts anew. The zone says some time after a crash that a node is gone, to everybody who can hear it.
+
+use super::state::NodeInfo;
+use super::steward::{Config, Input, Output, Record, Steward, Stored};
+use super::wire::Look;
+use super::words::{Answer, Ask, At, Command, Key, Report};
+use crate::link::sign::Signer;
+use crate::member::Peer;
+use crate::node::Carriage;
+use phalanx_core::{Addr, Boot, Duration, Identity, Instant, Machine, Rng, Sink};
+use std::collections::BTreeMap;
+
+/// How bad network and disks are.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Weather {
+    pub(super) loss: f64,
+    pub(super) duplication: f64,
+    pub(super) delay: (Duration, Duration),
+    pub(super) disk: (Duration, Duration),
+    /// From a crash until the zone tells of it.
+    pub(super) notice: (Duration, Duration),
+}
+
+impl Weather {
+    /// Every packet takes a millisecond, the disk as long.
+    pub(super) const FAIR: Self = Self {
+        loss: 0.0,
+        duplication: 0.0,
+        delay: (Duration(1_000_000), Duration(1_000_000)),
+        disk: (Duration(1_000_000), Duration(1_000_000)),
+        notice: (Duration(500_000_000), Duration(500_000_000)),
+    };
+}
+
+#[derive(Clone, Debug)]
+pub(super) enum Event {
+    Packet {
+        from: usize,
+        to: usize,
+        lives: (u64, u64),
+        carriage: Carriage,
+        bytes: Vec<u8>,
+    },
+    Persisted {
+        host: usize,
+        life: u64,
+        token: u64,
+    },
+    Zone {
+        host: usize,
+        life: u64,
+        about: usize,
+        gone: Option<u64>,
+    },
+    /// A shepherd reports.
+    Report {
+        host: usize,
+        report: Report,
+    },
+}
+
+enum Write {
+    Order { epoch: u32, replaces: bool, bytes: Vec<u8> },
+    Group(Vec<u8>),
+    Acceptor(Vec<u8>),
+    State(Vec<u8>),
+    Executed(Vec<u8>),
+}
+
+/// What a steward decided for its node.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(super) enum Told {
+    Do(Command),
+    Answered(u64, Answer),
+    Shown(u64, Vec<u8>),
+    Lease(u64),
+    Suspect(Key),
+    Group(u32, String),
+}
+
+pub(super) struct Host {
+    pub(super) steward: Option<Steward>,
+    pub(super) life: u64,
+    pub(super) zone: String,
+    pub(super) paused_until: Instant,
+    disk: Stored,
+    writes: BTreeMap<u64, Write>,
+    pub(super) told: Vec<(Instant, Told)>,
+}
+
+pub(super) struct Net {
+    pub(super) now: Instant,
+    pub(super) rng: Rng,
+    pub(super) weather: Weather,
+    pub(super) hosts: Vec<Host>,
+    pub(super) expect: Option<u32>,
+    /// `cut[from][to]`.
+    pub(super) cut: Vec<Vec<bool>>,
+    pub(super) packets: u64,
+    /// What each host's decisions are looked at by, before they are kept.
+    queue: BTreeMap<(Instant, u64), Event>,
+    fifo: BTreeMap<(usize, usize, Carriage), Instant>,
+    sent: u64,
+    seed: u64,
+}
+
+enum Owned {
+    Send(Addr, Carriage, Vec<u8>),
+    Persist(u64, Write),
+    Told(Told),
+}
+
+#[derive(Default)]
+struct Collected(Vec<Owned>);
+
+impl<'a> Sink<Output<'a>> for Collected {
+    fn push(&mut self, item: Output<'a>) {
+        self.0.push(match item {
+            Output::Send { to, carriage, bytes } => Owned::Send(to, carriage, bytes.to_vec()),
+            Output::Persist { token, record } => Owned::Persist(
+                token,
+                match record {
+                    Record::Order { epoch, replaces, bytes } => Write::Order { epoch, replaces, bytes: bytes.to_vec() },
+                    Record::Group(bytes) => Write::Group(bytes.to_vec()),
+                    Record::Acceptor(bytes) => Write::Acceptor(bytes.to_vec()),
+                    Record::State { bytes, .. } => Write::State(bytes.to_vec()),
+                    Record::Executed(bytes) => Write::Executed(bytes.to_vec()),
+                },
+            ),
+            Output::Do { command } => Owned::Told(Told::Do(command.clone())),
+            Output::Answered { number, answer } => Owned::Told(Told::Answered(number, answer.clone())),
+            Output::Shown { number, bytes } => Owned::Told(Told::Shown(number, bytes.to_vec())),
+            Output::Lease { ms } => Owned::Told(Told::Lease(ms)),
+            Output::Suspect { node } => Owned::Told(Told::Suspect(node)),
+            Output::Group { group, trouble } => Owned::Told(Told::Group(group.epoch, trouble.to_owned())),
+        });
+    }
+}
+
+impl Net {
+    /// So many nodes, three to a zone.
+    pub(super) fn new(nodes: usize, expect: u32, weather: Weather, seed: u64) -> Self {
+        let mut net = Self {
+            now: Instant(1_000_000_000),
+            rng: Rng::new(seed, 1_000),
+            weather,
+            hosts: Vec::new(),
+            expect: Some(expect),
+            cut: vec![vec![false; nodes]; nodes],
+            packets: 0,
+            queue: BTreeMap::new(),
+            fifo: BTreeMap::new(),
+            sent: 0,
+            seed,
+        };
+        for n in 0..nodes {
+            net.hosts.push(Host {
+                steward: None,
+                life: 0,
+                zone: format!("zone{}", n / 3),
+                paused_until: Instant::ZERO,
+                disk: Stored::default(),
+                writes: BTreeMap::new(),
+                told: Vec::new(),
+            });
+        }
+        (0..nodes).for_each(|n| net.start(n));
+        net
+    }
+
+    pub(super) fn key(&self, host: usize) -> Key {
+        Key::from(signer(host).identity())
+    }
+
+    pub(super) fn host_of(&self, key: Key) -> usize {
+        (0..self.hosts.len()).find(|&n| self.key(n) == key).expect("a key of ours")
+    }
+
+    pub(super) fn info(&self, host: usize) -> NodeInfo {
+        NodeInfo {
+            key: self.key(host),
+            name: format!("n{host}"),
+            at: At::Local(host as u32),
+            zone: self.hosts[host].zone.clone(),
+            incarnation: self.hosts[host].life,
+            slots: 4,
+        }
+    }
+
+    pub(super) fn steward(&self, host: usize) -> &Steward {
+        self.hosts[host].steward.as_ref().expect("it runs")
+    }
+
+    pub(super) fn is_up(&self, host: usize) -> bool {
+        self.hosts[host].steward.is_some()
+    }
+
+    /// Starts, or starts again, a node from its disk; the zone tells everybody.
+    pub(super) fn start(&mut self, host: usize) {
+        let (now, expect, seed) = (self.now, self.expect, self.seed);
+        let h = &mut self.hosts[host];
+        h.life += 1;
+        h.writes.clear();
+        let config = Config {
+            cluster: "test".into(),
+            incarnation: h.life,
+            expect,
+            unix_ms: 1_700_000_000_000,
+            ..Config::default()
+        };
+        let rng = Rng::new(seed ^ h.life << 32, host as u64);
+        h.steward = Some(Steward::recover(config, signer(host), &h.disk, rng, now));
+        for other in 0..self.hosts.len() {
+            self.notice(other, host, None);
+            if other != host && self.is_up(other) {
+                self.notice(host, other, None);
+            }
+        }
+    }
+
+    /// The zone tells `host` of `about`, after a while.
+    fn notice(&mut self, host: usize, about: usize, gone: Option<u64>) {
+        let delay = match gone {
+            Some(_) => self.draw(self.weather.notice),
+            None => self.draw(self.weather.delay) * 3,
+        };
+        let life = self.hosts[host].life;
+        self.at(self.now + delay, Event::Zone { host, life, about, gone });
+    }
+
+    pub(super) fn crash(&mut self, host: usize) {
+        let life = self.hosts[host].life;
+        let h = &mut self.hosts[host];
+        h.steward = None;
+        h.paused_until = Instant::ZERO;
+        h.writes.clear();
+        for other in (0..self.hosts.len()).filter(|&o| o != host) {
+            self.notice(other, host, Some(life));
+        }
+    }
+
+    /// The disk is another one.
+    pub(super) fn wipe(&mut self, host: usize) {
+        self.hosts[host].disk = Stored::default();
+    }
+
+    pub(super) fn pause(&mut self, host: usize, how_long: Duration) {
+        self.hosts[host].paused_until = self.now + how_long;
+    }
+
+    /// Cuts both ways between these and all others, or mends.
+    pub(super) fn isolate(&mut self, side: &[usize], cut: bool) {
+        for a in 0..self.hosts.len() {
+            for b in 0..self.hosts.len() {
+                if side.contains(&a) != side.contains(&b) {
+                    self.cut[a][b] = cut;
+                }
+            }
+        }
+    }
+
+    pub(super) fn ask(&mut self, host: usize, ask: Ask) -> u64 {
+        self.drive(host, |s, now, out| s.ask(now, ask, out)).unwrap_or(0)
+    }
+
+    pub(super) fn look(&mut self, host: usize, what: Look) -> u64 {
+        self.drive(host, |s, now, out| s.look(now, what, out)).unwrap_or(0)
+    }
+
+    pub(super) fn report(&mut self, host: usize, report: Report) {
+        self.drive(host, |s, now, out| s.handle(now, Input::Reported { report }, out));
+    }
+
+    /// A packet that somebody makes up.
+    pub(super) fn inject(&mut self, from: usize, to: usize, carriage: Carriage, bytes: &[u8]) {
+        let peer = peer(from, self.hosts[from].life);
+        self.drive(to, |s, now, out| s.handle(now, Input::Heard { from: peer, carriage, bytes }, out));
+    }
+
+    pub(super) fn at(&mut self, at: Instant, event: Event) {
+        self.sent += 1;
+        self.queue.insert((at, self.sent), event);
+    }
+
+    pub(super) fn draw(&mut self, (least, most): (Duration, Duration)) -> Duration {
+        least + Duration(self.rng.below((most - least).0 + 1))
+    }
+
+    /// Lets time pass until `until`, or until `done`, which is asked after each step. True when it said so.
+    pub(super) fn run_until(&mut self, until: Instant, mut done: impl FnMut(&mut Self) -> bool) -> bool {
+        loop {
+            let event = self.queue.first_key_value().map_or(Instant::NEVER, |(k, _)| k.0);
+            let timer = (0..self.hosts.len())
+                .filter_map(|n| {
+                    let h = &self.hosts[n];
+                    Some((h.steward.as_ref()?.deadline().max(h.paused_until).max(self.now), n))
+                })
+                .min();
+            let at = event.min(timer.map_or(Instant::NEVER, |t| t.0));
+            if at > until {
+                self.now = until;
+                return done(self);
+            }
+            self.now = self.now.max(at);
+            match timer {
+                Some((due, n)) if due < event => {
+                    self.drive(n, |s, now, out| s.expire(now, out));
+                }
+                _ => {
+                    let Some((_, event)) = self.queue.pop_first() else { return done(self) };
+                    self.happen(event);
+                }
+            }
+            if done(self) {
+                return true;
+            }
+        }
+    }
+
+    pub(super) fn run_for(&mut self, d: Duration) {
+        self.run_until(self.now + d, |_| false);
+    }
+
+    fn happen(&mut self, event: Event) {
+        let host = match event {
+            Event::Packet { to: host, .. }
+            | Event::Persisted { host, .. }
+            | Event::Zone { host, .. }
+            | Event::Report { host, .. } => host,
+        };
+        if self.hosts[host].paused_until > self.now {
+            let at = self.hosts[host].paused_until;
+            return self.at(at, event);
+        }
+        match event {
+            Event::Packet { from, to, lives, carriage, bytes } => {
+                if self.hosts[to].life == lives.1 && self.hosts[from].life == lives.0 {
+                    let from = peer(from, lives.0);
+                    self.drive(to, |s, now, out| s.handle(now, Input::Heard { from, carriage, bytes: &bytes }, out));
+                }
+            }
+            Event::Persisted { host, life, token } => {
+                let h = &mut self.hosts[host];
+                if h.life != life {
+                    return;
+                }
+                let Some(write) = h.writes.remove(&token) else { return };
+                keep(&mut h.disk, write);
+                self.drive(host, |s, now, out| s.handle(now, Input::Persisted { token }, out));
+            }
+            Event::Zone { host, life, about, gone } => {
+                if self.hosts[host].life != life || self.cut[about][host] {
+                    return;
+                }
+                let node = self.info(about);
+                match gone {
+                    Some(incarnation) => {
+                        let node = node.key;
+                        self.drive(host, |s, now, out| s.handle(now, Input::Gone { node, incarnation }, out));
+                    }
+                    None if self.is_up(about) => {
+                        self.drive(host, |s, now, out| s.handle(now, Input::Seen { node }, out));
+                    }
+                    None => {}
+                }
+            }
+            Event::Report { host, report } => self.report(host, report),
+        }
+    }
+
+    fn drive<T>(&mut self, host: usize, call: impl FnOnce(&mut Steward, Instant, &mut Collected) -> T) -> Option<T> {
+        let (now, h) = (self.now, &mut self.hosts[host]);
+        let (steward, life) = (h.steward.as_mut()?, h.life);
+        let mut out = Collected::default();
+        let result = call(steward, now, &mut out);
+        for owned in out.0 {
+            match owned {
+                Owned::Send(to, carriage, bytes) => {
+                    let Addr::Local(to) = to else { continue };
+                    self.transmit(host, to as usize, carriage, bytes);
+                }
+                Owned::Persist(token, write) => {
+                    self.hosts[host].writes.insert(token, write);
+                    let at = now + self.draw(self.weather.disk);
+                    self.at(at, Event::Persisted { host, life, token });
+                }
+                Owned::Told(told) => self.hosts[host].told.push((now, told)),
+            }
+        }
+        Some(result)
+    }
+
+    fn transmit(&mut self, from: usize, to: usize, carriage: Carriage, bytes: Vec<u8>) {
+        self.packets += 1;
+        let lives = (self.hosts[from].life, self.hosts[to].life);
+        let mut at = self.now + self.draw(self.weather.delay);
+        let (loss, duplication) = (self.weather.loss, self.weather.duplication);
+        if carriage == Carriage::Light {
+            if self.cut[from][to] || self.rng.chance(loss) {
+                return;
+            }
+            if self.rng.chance(duplication) {
+                let late = self.now + self.draw(self.weather.delay) * 3;
+                self.at(late, Event::Packet { from, to, lives, carriage, bytes: bytes.clone() });
+            }
+        } else {
+            if self.cut[from][to] || self.cut[to][from] {
+                return;
+            }
+            while self.rng.chance(loss) {
+                at = at + self.weather.delay.1 * 4;
+            }
+            let last = self.fifo.entry((from, to, carriage)).or_insert(at);
+            at = at.max(*last);
+            *last = at;
+        }
+        self.at(at, Event::Packet { from, to, lives, carriage, bytes });
+    }
+}
+
+fn signer(host: usize) -> Signer {
+    Signer::fake(1 + host as u64)
+}
+
+fn peer(host: usize, life: u64) -> Peer {
+    let mut boot = Boot::default();
+    boot.0[..8].copy_from_slice(&life.to_le_bytes());
+    Peer { addr: Addr::Local(host as u32), identity: Identity::from(Key::from(signer(host).identity())), boot }
+}
+
+fn keep(disk: &mut Stored, write: Write) {
+    match write {
+        Write::Order { epoch, replaces, bytes } => {
+            if replaces {
+                disk.order.retain(|r| r.0 != epoch);
+            }
+            disk.order.push((epoch, bytes));
+        }
+        Write::Group(bytes) => disk.group = Some(bytes),
+        Write::Acceptor(bytes) => disk.acceptor = Some(bytes),
+        Write::State(bytes) => disk.state = Some(bytes),
+        Write::Executed(bytes) => disk.executed = Some(bytes),
+    }
+}
