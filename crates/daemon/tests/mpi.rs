@@ -1,7 +1,8 @@
 //! Real MPI programs under the PMI server alone: its nodes are in this process, and their gathers go by hand.
 //!
 //! Needs `mpicc` and `mpiexec`'s library (Debian: `libmpich-dev`); where it is missing the tests say so and are skipped. All ranks are on this machine,
-//! so UCX is kept from networks that are not there: `UCX_TLS=tcp,self UCX_NET_DEVICES=lo`.
+//! so UCX is kept to its loopback: `UCX_NET_DEVICES=lo`. Where memory must not be shared `UCX_TLS=tcp,self` does it, but with that MPICH 4.0.2
+//! stays in `MPI_Finalize` for ever, under its own launcher too, when there are ranks that never spoke to each other.
 
 use phalanx_daemon::shepherd::pmi::{Answer, Errand, Met, Output, Pmi, Setting};
 use std::collections::{BTreeMap, BTreeSet};
@@ -131,7 +132,7 @@ fn run(program: &Path, args: &[&str], ranks: &[u32], way: Way) -> Over {
     for rank in 0..size {
         servers[node_of(rank)].sit(rank);
         let mut command = Command::new(program);
-        command.args(args).stdout(Stdio::piped()).env("UCX_TLS", "tcp,self").env("UCX_NET_DEVICES", "lo");
+        command.args(args).stdout(Stdio::piped()).env("UCX_NET_DEVICES", "lo");
         if way == Way::Inherited {
             let (ours, theirs) = UnixStream::pair().expect("a socket");
             command.stdin(OwnedFd::from(theirs)).env("PMI_FD", "0");
@@ -183,7 +184,10 @@ fn run(program: &Path, args: &[&str], ranks: &[u32], way: Way) -> Over {
                     node = Some(node_of(lowest));
                     given.insert(node_of(lowest), value);
                 }
-                Output::Abort { rank, status } => over.aborts.push((rank, status)),
+                Output::Abort { rank, status } => {
+                    over.aborts.push((rank, status));
+                    ranks_left.0.iter_mut().filter(|(r, _)| **r != rank).for_each(|(_, child)| drop(child.kill()));
+                }
                 Output::HangUp { rank, why } => panic!("rank {rank}: {why}"),
                 Output::Ask { rank, errand } => {
                     let refused = |why: &str| Answer::Refused { why: why.to_owned() };
@@ -227,7 +231,7 @@ fn a_ring_goes_around_over_nodes_of_any_size() {
         for (ranks, line) in [
             (&[1][..], "ring 1 ranks token 10 right"),
             (&[4], "ring 4 ranks token 40 right"),
-            (&[2, 1, 3], "ring 6 ranks token 60 right"),
+            (&[2, 1, 2], "ring 5 ranks token 50 right"),
         ] {
             let over = run(&ring, &[], ranks, way);
             over.is_right(line);
@@ -239,8 +243,8 @@ fn a_ring_goes_around_over_nodes_of_any_size() {
 #[test]
 fn sums_and_a_solver_are_right() {
     let (Some(allreduce), Some(cg)) = (compile("allreduce", None), compile("cg", None)) else { return };
-    run(&allreduce, &[], &[2, 2, 2, 2], Way::Inherited).is_right("allreduce 8 ranks right");
-    run(&cg, &["64"], &[3, 3], Way::Inherited).is_right("right");
+    run(&allreduce, &[], &[2, 1, 2], Way::Inherited).is_right("allreduce 5 ranks right");
+    run(&cg, &["24"], &[2, 2], Way::Inherited).is_right("right");
 }
 
 #[test]
@@ -255,6 +259,9 @@ int main(int argc, char **argv) {
     MPI_Init(&argc, &argv);
     MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
     MPI_Comm_set_errhandler(MPI_COMM_SELF, MPI_ERRORS_RETURN);
+    int rank;
+    MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+    if (rank == 1) MPI_Barrier(MPI_COMM_WORLD);
     int wrong = MPI_Publish_name("solver", MPI_INFO_NULL, "tag#0") != 0;
     wrong += MPI_Lookup_name("solver", MPI_INFO_NULL, port) != 0 || strcmp(port, "tag#0");
     wrong += MPI_Lookup_name("other", MPI_INFO_NULL, port) == 0;
@@ -267,8 +274,8 @@ int main(int argc, char **argv) {
 }
 "#;
     let Some(names) = compile("names", Some(source)) else { return };
-    let over = run(&names, &[], &[1], Way::Inherited);
+    let over = run(&names, &[], &[2], Way::Inherited);
     assert!(over.out.contains("0 wrong"), "{}", over.out);
-    assert_eq!(over.aborts.first(), Some(&(0, 7)));
+    assert_eq!((over.aborts.first(), over.statuses.get(&0)), (Some(&(0, 7)), Some(&7)));
     assert!(over.asked.iter().any(|e| matches!(e, Errand::Publish { service, .. } if service == "solver")));
 }
