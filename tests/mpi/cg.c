@@ -13,6 +13,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 static int rank, size, n, rows, first;
@@ -86,6 +87,8 @@ int main(int argc, char **argv) {
     n = argc > 1 ? atoi(argv[1]) : 128;
     int pause_ms = argc > 2 ? atoi(argv[2]) : 0, every = argc > 3 ? atoi(argv[3]) : 20;
     const char *dir = getenv("PHALANX_CHECKPOINT_DIR"), *attempt = getenv("PHALANX_ATTEMPT");
+    /* Several ranks may make it at once. */
+    if (dir) mkdir(dir, 0700);
     first = (int)((long)n * rank / size);
     rows = (int)((long)n * (rank + 1) / size) - first;
 

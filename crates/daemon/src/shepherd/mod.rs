@@ -132,7 +132,7 @@ struct Shepherd {
     /// The manager's job is over, and nothing of it is left here.
     is_done: bool,
     /// A console that came before the daemon said that one may.
-    early_console: Option<Caller>,
+    early_console: Option<work::Early>,
 }
 
 /// Runs a shepherd until its job has no tasks here any more.

@@ -59,6 +59,12 @@ enum Phase {
     Cleared,
 }
 
+/// A console that came before the daemon said that one may, and what was typed there.
+pub(super) struct Early {
+    caller: Caller,
+    typed: Vec<(Vec<u8>, Option<OwnedSemaphorePermit>)>,
+}
+
 /// A rank that is to start again, and knocks at the view.
 struct Knocking {
     rank: u32,
@@ -268,6 +274,9 @@ impl Shepherd {
         match self.prepare(work, now) {
             Ok(first) => self.tell_daemons(&ToDaemon::Ready { attempt, life, addr: self.addr, first }),
             Err(why) => self.tell_daemons(&ToDaemon::Unfit { attempt, life, why }),
+        }
+        if self.work.as_ref().is_some_and(|w| w.console.is_some()) {
+            self.admit_console();
         }
     }
 
@@ -602,14 +611,15 @@ impl Shepherd {
 impl Shepherd {
     /// A console that came before the daemon's word.
     fn admit_console(&mut self) {
-        if let Some(caller) = self.early_console.take() {
+        if let Some(Early { caller, typed }) = self.early_console.take() {
             self.on_console(caller, ToConsoleShepherd::Attach);
+            typed.into_iter().for_each(|(bytes, place)| self.on_typed(caller, bytes, place));
         }
     }
 
     pub(super) fn on_console(&mut self, caller: Caller, words: ToConsoleShepherd) {
         if self.work.as_ref().is_none_or(|w| w.console.is_none()) && words == ToConsoleShepherd::Attach {
-            self.early_console = Some(caller);
+            self.early_console = Some(Early { caller, typed: Vec::new() });
         }
         let Some(console) = self.work.as_mut().and_then(|w| w.console.as_mut()) else { return };
         match words {
@@ -634,6 +644,10 @@ impl Shepherd {
     }
 
     pub(super) fn on_typed(&mut self, caller: Caller, bytes: Vec<u8>, place: Option<OwnedSemaphorePermit>) {
+        // How much waits is bounded by the places that its caller has.
+        if let Some(early) = self.early_console.as_mut().filter(|e| e.caller == caller) {
+            return early.typed.push((bytes, place));
+        }
         if let Some(console) = self.work.as_mut().and_then(|w| w.console.as_mut()).filter(|c| c.is(caller)) {
             console.on_input(bytes, place);
         }
@@ -647,6 +661,9 @@ impl Shepherd {
 
     /// True when it was the console.
     pub(super) fn on_console_gone(&mut self, caller: Caller) -> bool {
+        if self.early_console.take_if(|e| e.caller == caller).is_some() {
+            return true;
+        }
         let Some(work) = &mut self.work else { return false };
         let Some(console) = work.console.as_mut().filter(|c| c.is(caller)) else { return false };
         if console.on_gone() {
