@@ -157,8 +157,15 @@ impl Jobs {
     }
 
     fn nothing_here(&self, command: &Command) {
-        if let Command::Stop { attempt, .. } = command {
-            self.report(Report::Cleared { attempt: *attempt, life: 0 });
+        if let Command::Stop { attempt, life, .. } = command {
+            self.report(Report::Cleared { attempt: *attempt, life: *life });
+        }
+    }
+
+    /// Whatever of these starts comes late is not carried out any more.
+    fn note_stop(&self, name: &str, attempt: Attempt, life: u32) {
+        if let Some(managed) = self.managed().by_name.get_mut(name).filter(|m| m.attempt == attempt.number) {
+            managed.life = managed.life.max(life);
         }
     }
 
@@ -236,25 +243,25 @@ impl Carrier {
                     self.jobs.report(Report::Unfit { attempt, life: 0, why });
                 }
             }
-            Command::Go { attempt, posts } => {
-                let crews: Vec<Crew> = self.shares.iter().zip(&posts).filter_map(|(s, p)| crew(p, &s.ranks)).collect();
-                let with_share = self.shares.iter().position(|s| Some(s.node) == self.home);
-                // Without a home that is there nobody hears what ranks say.
-                let home = posts.get(with_share.unwrap_or(self.shares.len())).and_then(address);
-                self.say(ToShepherd::Go { attempt: attempt.number, home, crews });
+            Command::Go { attempt, life, posts, console } => {
+                let (attempt, home) = (attempt.number, console.as_ref().and_then(address));
+                self.say(if life == 0 {
+                    let crews = self.shares.iter().zip(&posts).filter_map(|(s, p)| crew(p, &s.ranks)).collect();
+                    ToShepherd::Go { attempt, home, crews }
+                } else {
+                    ToShepherd::Respawn { attempt, life, home, contacts: posts.iter().filter_map(address).collect() }
+                });
             }
-            Command::Respawn { attempt, life, home, user, ranks, on_failure, share, spec, posts, console, .. } => {
+            Command::Respawn { attempt, life, home, user, ranks, on_failure, share, spec, .. } => {
                 let here = self.here().await;
-                let job = Prepared { attempt, life, user, on_failure, ours: share.ranks.clone(), spec };
+                let job = Prepared { attempt, life, user, on_failure, ours: share.ranks, spec };
                 if let Err(why) = self.prepare(job, ranks, home == here).await {
-                    return self.jobs.report(Report::Unfit { attempt, life, why });
+                    self.jobs.report(Report::Unfit { attempt, life, why });
                 }
-                let contacts: Vec<SocketAddr> = posts.iter().filter_map(address).collect();
-                let home = console.as_ref().and_then(address);
-                self.say(ToShepherd::Respawn { attempt: attempt.number, life, home, contacts });
             }
             Command::Signal { signal, .. } => self.say(ToShepherd::Signal { signal }),
-            Command::Stop { attempt, why } => {
+            Command::Stop { attempt, life, why } => {
+                self.jobs.note_stop(&self.name, attempt, life);
                 if !self.order(ToShepherd::Stop { attempt: attempt.number, why }) {
                     self.jobs.report_cleared(&self.name, attempt);
                 }

@@ -327,9 +327,10 @@ impl Shepherd {
 
     fn on_go(&mut self, attempt: u32, home: Option<SocketAddr>, crews: Vec<Crew>) {
         let addr = self.addr;
-        let Some(work) = self.work.as_mut().filter(|w| w.work.attempt == attempt && w.phase == Phase::Ready) else {
-            return;
-        };
+        let now = self.driver.now();
+        let may_go = |w: &&mut Managed| w.work.attempt == attempt && w.phase == Phase::Ready && w.lease > now;
+        // One whose lease was over since may have been given up: its ranks start elsewhere.
+        let Some(work) = self.work.as_mut().filter(may_go) else { return };
         work.phase = Phase::Going;
         (work.home, work.home_is_lost) = (home, home.is_none());
         if let Some(console) = &mut work.console {
@@ -400,7 +401,7 @@ impl Shepherd {
         let Some(work) = self.work.as_mut().filter(|w| w.work.attempt == attempt && w.work.life == life) else {
             return;
         };
-        if work.is_ending() {
+        if work.lease <= now || work.is_ending() {
             return;
         }
         work.phase = Phase::Going;
