@@ -78,25 +78,31 @@ impl State {
             return Some(key);
         }
         let others = others.get_or_insert_with(|| {
-            let mut all = self.allowed(job);
             let most = job.wanted.per_node.unwrap_or(u32::MAX);
-            all.retain(|key| self.may_take(job, key) && job.member(key).is_none_or(|member| member.live < most));
-            // Taken from the end.
+            let has_room = |key: &Key| job.member(key).is_none_or(|member| member.live < most);
+            // Taken from the end: first what the job has already.
+            let mut all = self.allowed(job);
             all.reverse();
+            all.extend(job.crew.values().filter(|member| member.live < member.slots).map(|member| member.node));
+            all.retain(|key| self.may_take(job, key) && has_room(key));
             all
         });
+        let own = |key: &Key| job.member(key).is_some_and(|member| member.live < member.slots);
         let free = |key: &Key| self.nodes.get(key).is_some_and(|node| node.free() > 0);
         let key = if job.wanted.oversubscribe {
             let load = |key: &&Key| self.nodes.get(key).map(|node| node.used.saturating_sub(node.info.slots));
-            others.iter().rev().find(|key| free(key)).or_else(|| others.iter().rev().min_by_key(load)).copied()?
+            let fits = others.iter().rev().find(|key| own(key) || free(key));
+            fits.or_else(|| others.iter().rev().min_by_key(load)).copied()?
         } else {
-            while others.last().is_some_and(|key| !free(key)) {
+            while others.last().is_some_and(|key| !own(key) && !free(key)) {
                 others.pop();
             }
             *others.last()?
         };
-        self.hold(&key, job.id, 1);
-        self.slot_at(job, key);
+        if !own(&key) {
+            self.hold(&key, job.id, 1);
+            self.slot_at(job, key);
+        }
         Some(key)
     }
 

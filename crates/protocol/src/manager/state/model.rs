@@ -167,6 +167,8 @@ impl World {
             let at = world.rng.below(STORM_MS);
             world.at(at, Event::Ask);
         }
+        // The storm ends at its time, also when nothing is left to happen.
+        world.at(STORM_MS + 1, Event::Turn(0));
         let faults = world.rng.index(25);
         for _ in 0..faults {
             let at = world.rng.below(STORM_MS);
@@ -205,7 +207,9 @@ impl World {
         self.state.violation()?;
         match self.is_quiet() {
             true => Ok(self.told),
-            false => Err(format!("after healing: {:?}, left {:?}", self.state.runs(), self.left())),
+            false => {
+                Err(format!("after healing: {:?}, {:?}, left {:?}", self.state.runs(), self.state.slots(), self.left()))
+            }
         }
     }
 

@@ -17,7 +17,7 @@ impl Job {
     pub(super) fn is_failure(&self, end: End, aborted: bool) -> bool {
         match end {
             End::Exited(status) => aborted && status != 0,
-            End::Killed(signal) => !signal_bit(signal).is_some_and(|bit| self.signals & bit != 0),
+            End::Killed(signal) => signal_bit(signal).is_none_or(|bit| self.signals & bit == 0),
             End::Missing(_) | End::Lost => true,
         }
     }

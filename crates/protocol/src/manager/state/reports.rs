@@ -27,7 +27,7 @@ impl State {
             }
             Report::Cleared { attempt, life } => {
                 self.of_current(attempt, out, |state, job, out| {
-                    state.on_cleared(job, from, life, "its shepherd ended", out)
+                    state.on_cleared(job, from, life, "its shepherd ended", out);
                 });
             }
             Report::Missed { attempt, ranks, proven } => {
@@ -114,6 +114,8 @@ impl State {
             }
             let fails = job.phase == Phase::Running && job.is_failure(end, aborted);
             job.end(rank, end, fails);
+            // Who waits to start again may have its slot.
+            self.index.room |= !job.waiting.is_empty();
             if fails {
                 failed.entry(end).or_default().push(rank);
             }

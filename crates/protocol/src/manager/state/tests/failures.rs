@@ -143,6 +143,17 @@ fn cm_5_a_node_that_cannot_start_them_again_is_not_asked_twice() {
     assert!(story.state.run("1").unwrap().run.why.contains("no free slot"));
 }
 
+/// Slots of ranks that have ended are the job's still: others of its ranks may have them.
+#[test]
+fn cm_5_respawn_uses_what_the_job_has_already() {
+    let mut story = Story::new(&[1, 1]);
+    story.running(0, with(2, OnFailure::Respawn), &[0, 1]);
+    story.lost(1);
+    story.later(LEASE_MS + MARGIN_MS);
+    assert_eq!(story.ended(0, at(1, 0), &[0], End::Exited(0)), ["0 respawn 1.0.1 1..2"]);
+    assert_eq!(story.used(), [1, 0]);
+}
+
 /// Killing only the daemon changes nothing.
 #[test]
 fn cm_2_a_daemon_that_dies_alone_leaves_its_jobs_alone() {
@@ -188,7 +199,7 @@ fn cm_2_a_new_agent_is_told_again() {
     story.ready(0, at(1, 0), 0);
     story.ended(1, at(1, 0), &[1], End::Killed(9));
     story.back(1, 1, true);
-    assert_eq!(story.inventory(1, &[at(1, 0)]), ["1 go 1.0 2", "1 respawn 1.0.1 1..2"]);
+    assert_eq!(story.inventory(1, &[at(1, 0)]), ["1 respawn 1.0.1 1..2"]);
     story.ask(0, Ask::End { job: JobId(1), why: String::new(), uid: 0 });
     story.back(1, 1, true);
     assert_eq!(story.inventory(1, &[at(1, 0)]), ["1 stop 1.0"]);
