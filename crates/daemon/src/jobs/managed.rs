@@ -254,6 +254,7 @@ impl Carrier {
             }
             Command::Respawn { attempt, life, home, user, ranks, on_failure, share, spec, .. } => {
                 let here = self.here().await;
+                self.shares = moved(std::mem::take(&mut self.shares), &share);
                 let job = Prepared { attempt, life, user, on_failure, ours: share.ranks, spec };
                 if let Err(why) = self.prepare(job, ranks, home == here).await {
                     self.jobs.report(Report::Unfit { attempt, life, why });
@@ -309,6 +310,25 @@ impl Carrier {
     fn order(&self, words: ToShepherd) -> bool {
         self.jobs.order(&self.name, Order::Say(words))
     }
+}
+
+/// Who runs what when these ranks run at that node.
+fn moved(shares: Vec<Share>, share: &Share) -> Vec<Share> {
+    let ours = |rank: &u32| share.ranks.iter().any(|(from, to)| (from..to).contains(&rank));
+    let others = shares.into_iter().map(|other| {
+        let ranks = other.ranks.iter().flat_map(|&(from, to)| from..to);
+        let ranks = ranks.filter(|rank| !ours(rank)).map(|rank| (rank, rank + 1)).collect();
+        Share { ranks, ..other }
+    });
+    let mut all: Vec<Share> = others.collect();
+    match all.iter_mut().find(|other| other.node == share.node) {
+        Some(own) => {
+            own.ranks.extend(&share.ranks);
+            own.ranks.sort_unstable();
+        }
+        None => all.push(share.clone()),
+    }
+    all
 }
 
 /// What a node is to run.

@@ -347,12 +347,12 @@ impl Shepherd {
         };
         let tasks: Vec<Task> = ours.iter().map(|&r| Task(r)).collect();
         let first = self.driver.act(|company, now, out| company.enter_all(now, &tasks, &view, out));
-        let started: Vec<_> = ours.into_iter().zip(first..).collect();
+        let started: Vec<_> = ours.into_iter().zip((first..).map(Some)).collect();
         self.start(&started, 0);
     }
 
     /// Starts ranks whose seats are taken.
-    fn start(&mut self, ranks: &[(u32, Seat)], life: u32) {
+    fn start(&mut self, ranks: &[(u32, Option<Seat>)], life: u32) {
         let socket = self.socket.display().to_string();
         let Some(work) = &mut self.work else { return };
         let attempt = work.work.attempt;
@@ -388,7 +388,7 @@ impl Shepherd {
                 Ok((started, Some(ours)))
             });
             let started = started.map_err(|e| RankEnd::Missing(e.raw_os_error().unwrap_or(nix::libc::EIO)));
-            work.ranks.add((attempt, rank, life), Some(seat), started);
+            work.ranks.add((attempt, rank, life), seat, started);
         }
         let ranks = ranks.iter().map(|r| r.0).collect();
         self.tell_home(&Words::Started { attempt, ranks });
@@ -407,10 +407,14 @@ impl Shepherd {
         work.phase = Phase::Going;
         (work.home, work.home_is_lost, work.contacts) = (home, home.is_none(), contacts);
         (work.drained, work.dismissed) = (None, false);
-        for &rank in &work.work.ranks {
-            if work.ranks.find(attempt, rank).is_some_and(|r| r.life >= life) {
-                continue;
-            }
+        let again = |rank: &u32| work.ranks.find(attempt, *rank).is_none_or(|r| r.life < life);
+        let ranks: Vec<u32> = work.work.ranks.iter().copied().filter(again).collect();
+        if work.contacts.is_empty() && self.driver.node().members().all(|(_, m)| m.view().is_none()) {
+            // All others have ended: there is no view to be let into.
+            let alone: Vec<(u32, Option<Seat>)> = ranks.into_iter().map(|rank| (rank, None)).collect();
+            return self.start(&alone, life);
+        }
+        for rank in ranks {
             work.knocking.push(Knocking { rank, life, seat: None, next: now, until: now + KNOCKS });
         }
         self.knock();
@@ -853,7 +857,7 @@ impl Shepherd {
         let Some(work) = &mut self.work else { return };
         let Some(at) = work.knocking.iter().position(|k| k.seat == Some(seat)) else { return };
         let Knocking { rank, life, .. } = work.knocking.swap_remove(at);
-        self.start(&[(rank, seat)], life);
+        self.start(&[(rank, Some(seat))], life);
     }
 
     fn on_not_let_in(&mut self, seat: Seat) -> bool {

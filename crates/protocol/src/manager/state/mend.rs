@@ -68,9 +68,14 @@ impl State {
     fn slot_for(&mut self, job: &mut Job, old: u32, others: &mut Option<Vec<Key>>) -> Option<Key> {
         let member = job.crew.get(&old)?;
         // The dead leave their slots to those that follow.
-        if member.live < member.slots && self.may_take(job, &member.node) {
-            return Some(member.node);
+        let own = (member.live < member.slots && self.may_take(job, &member.node)).then_some(member.node);
+        if own.is_some() && !member.doubtful {
+            return own;
         }
+        self.slot_elsewhere(job, others).or(own)
+    }
+
+    fn slot_elsewhere(&mut self, job: &mut Job, others: &mut Option<Vec<Key>>) -> Option<Key> {
         let spare = job.spares.iter().find(|&(key, &count)| count > 0 && self.may_take(job, key)).map(|(key, _)| *key);
         if let Some(key) = spare {
             job.spares.edit(&key, |count| *count -= 1);

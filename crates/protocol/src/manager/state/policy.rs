@@ -4,7 +4,7 @@
 //! node, or when it ends with a status other than 0 before MPI_Finalize. Other ends only count for the job's status. Ranks are taken for dead
 //! here only after proof, or after their lease: those that a view merely misses are killed first.
 
-use super::job::Job;
+use super::job::{Job, Member};
 use super::life::{ATTEMPTS_MAX, KILLED};
 use super::mend::LIVES_MAX;
 use super::nodes::{LEASE_MS, MARGIN_MS};
@@ -91,6 +91,19 @@ impl State {
         self.settle(job, out);
     }
 
+    /// Ranks that were to start again at a node that was not ready were never started there, and will not be.
+    fn give_up_unready(&mut self, job: &mut Job, key: Key, out: &mut Vec<Decision>) {
+        let Some(place) = job.place_of(&key) else { return };
+        let unready = |member: &mut Member| {
+            let lives: Vec<u32> = member.pending.keys().copied().filter(|&life| life > 0).collect();
+            member.pending.retain(|&life, _| life == 0);
+            lives
+        };
+        for life in job.crew.edit(&place, unready).unwrap_or_default() {
+            self.unstarted(job, place, life, out);
+        }
+    }
+
     /// The zone says that a node of a job is gone: that ends no rank yet.
     pub(super) fn node_lost(&mut self, job: &mut Job, key: Key, out: &mut Vec<Decision>) {
         let Some(member) = job.member(&key) else { return };
@@ -98,6 +111,8 @@ impl State {
         if live > 0 && matches!(job.phase, Phase::Preparing { .. }) {
             return self.place_anew(job, &format!("{name} is gone, as its zone says"), out);
         }
+        self.give_up_unready(job, key, out);
+        let live = job.member(&key).map_or(0, |member| member.live);
         let seconds = (LEASE_MS + MARGIN_MS) / 1000;
         let more = if live > 0 { format!("; its ranks may run for {seconds} s more") } else { String::new() };
         job.log.say(self.now_ms, format!("{name} is gone, as its zone says{more}"));
