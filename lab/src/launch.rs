@@ -115,7 +115,7 @@ fn milliseconds(since: Instant) -> f64 {
 }
 
 fn started(runtime: &Runtime, client: &Client, program: &Path, ranks: u32) -> Result<Took, Error> {
-    let env = std::env::vars().chain(fabric()).collect();
+    let env = std::env::vars().collect();
     let program = Program { argv: vec![program.display().to_string()], ranks, env, wdir: "/".to_owned() };
     runtime.block_on(async {
         let (began, mut start_ms) = (Instant::now(), 0.0);
@@ -134,15 +134,10 @@ fn started(runtime: &Runtime, client: &Client, program: &Path, ranks: u32) -> Re
     })
 }
 
-/// MPICH finds its way about a machine that has loopback alone.
-fn fabric() -> impl Iterator<Item = (String, String)> {
-    [("UCX_TLS", "tcp,self"), ("UCX_NET_DEVICES", "lo")].into_iter().map(|(k, v)| (k.to_owned(), v.to_owned()))
-}
-
 /// When its ranks run hydra does not say.
 fn by_hydra(program: &Path, ranks: u32) -> Result<Took, Error> {
     let mut command = Command::new("mpiexec");
-    command.args(["-launcher", "fork", "-n", &ranks.to_string()]).arg(program).envs(fabric());
+    command.args(["-launcher", "fork", "-n", &ranks.to_string()]).arg(program);
     let began = Instant::now();
     let status = command.stdin(Stdio::null()).status()?;
     let total_ms = milliseconds(began);

@@ -103,6 +103,15 @@ impl Client {
         self.join_with(job, Join::rank(rank, size))
     }
 
+    /// The rank that this program was started as by `phalanx run`, as [`jobs::Task::from_environment`].
+    ///
+    /// # Errors
+    /// See [`Error`].
+    pub fn task(&self) -> Result<Task<'_>, Error> {
+        let task = self.runtime.block_on(jobs::Task::from_environment())?;
+        Ok(Task { task, runtime: &self.runtime })
+    }
+
     /// As [`crate::Client::join_with`].
     ///
     /// # Errors

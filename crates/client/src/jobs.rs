@@ -57,6 +57,20 @@ impl Join {
         Self { role: Role::Rank(rank), size, arity: None, on_partition: None, hooks: false }
     }
 
+    /// As the rank that this program was started as by `phalanx run`, as its environment says; with the shepherd's socket.
+    fn from_environment() -> Result<(PathBuf, Self), Error> {
+        let variable = |name: &str| {
+            let missing = || format!("{name} is not set: start this program with `phalanx run`");
+            std::env::var(name).map_err(|_| Error::Environment(missing()))
+        };
+        let number = |name: &str| {
+            let value = variable(name)?;
+            value.parse::<u32>().map_err(|_| Error::Environment(format!("{name} is {value}, which is no number")))
+        };
+        let join = Self::rank(number("PHALANX_RANK")?, number("PHALANX_SIZE")?);
+        Ok((variable("PHALANX_SHEPHERD")?.into(), join))
+    }
+
     /// As a spare, which takes the rank of somebody who fails.
     #[must_use]
     pub fn spare(size: u32) -> Self {
@@ -167,6 +181,24 @@ impl Client {
 }
 
 impl Task {
+    /// The rank that this program was started as by `phalanx run`: it is in the job's view already, whether it says so or not.
+    ///
+    /// # Errors
+    /// [`Error::Environment`] when it was started otherwise, and as [`Client::join`].
+    pub async fn from_environment() -> Result<Self, Error> {
+        let (socket, join) = Join::from_environment()?;
+        Self::attach(socket, join).await
+    }
+
+    /// As [`Task::from_environment`], asked to pause before the view changes.
+    ///
+    /// # Errors
+    /// As [`Task::from_environment`].
+    pub async fn from_environment_with_hooks() -> Result<Self, Error> {
+        let (socket, join) = Join::from_environment()?;
+        Self::attach(socket, Join { hooks: true, ..join }).await
+    }
+
     async fn attach(socket: PathBuf, join: Join) -> Result<Self, Error> {
         let stream = UnixStream::connect(&socket).await;
         let stream = stream.map_err(|why| Error::Unreachable { socket: socket.clone(), why })?;

@@ -67,6 +67,9 @@ pub enum Error {
     /// The answer makes no sense.
     #[error("the daemon's answer makes no sense ({0}): is it of another version?")]
     Answer(String),
+    /// This program was not started as it should have been.
+    #[error("{0}")]
+    Environment(String),
 }
 
 /// Asks the daemon at a socket.

@@ -19,14 +19,16 @@
 use crate::{Client, Error};
 use phalanx_api::jobs::{self, WORDS, frame_length};
 use phalanx_api::path;
-use phalanx_api::run::{OUTPUT, RunStarted, RunWanted, Stream, ToConsole, ToConsoleShepherd, input_frame, output};
+use phalanx_api::run::{
+    INPUT_AHEAD, INPUT_MAX, OUTPUT, RunStarted, RunWanted, Stream, ToConsole, ToConsoleShepherd, input_frame, output,
+};
 use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::UnixStream;
 use tokio::net::unix::OwnedWriteHalf;
-use tokio::sync::{Mutex, mpsc};
+use tokio::sync::{Mutex, Semaphore, mpsc};
 use tokio::task::AbortHandle;
 
 /// Frames that were read and not asked for yet. Who reads slowly makes ranks wait, and loses nothing.
@@ -56,12 +58,17 @@ pub struct Job {
     socket: PathBuf,
     words: mpsc::Receiver<io::Result<Word>>,
     to: Arc<Mutex<OwnedWriteHalf>>,
+    /// Bytes of input that the shepherd takes: signals must not wait behind more.
+    room: Arc<Semaphore>,
     reading: AbortHandle,
 }
 
 /// Writes to the standard input of rank 0.
 #[derive(Clone, Debug)]
-pub struct Input(Arc<Mutex<OwnedWriteHalf>>);
+pub struct Input {
+    to: Arc<Mutex<OwnedWriteHalf>>,
+    room: Arc<Semaphore>,
+}
 
 impl Client {
     /// Begins a job, and becomes its console.
@@ -75,22 +82,34 @@ impl Client {
 }
 
 impl Job {
-    async fn attach(name: String, socket: PathBuf) -> Result<Self, Error> {
+    /// Becomes the console of a job whose shepherd listens here: what [`Client::run`] does with what it was told.
+    ///
+    /// # Errors
+    /// When nobody listens there.
+    pub async fn attach(name: String, socket: PathBuf) -> Result<Self, Error> {
         let unreachable = |why| Error::Unreachable { socket: socket.clone(), why };
         let stream = UnixStream::connect(&socket).await.map_err(unreachable)?;
         let (mut from, to) = stream.into_split();
         let (tell, words) = mpsc::channel(AHEAD);
+        let room = Arc::new(Semaphore::new(INPUT_AHEAD));
+        let fed = Arc::clone(&room);
         let reading = tokio::spawn(async move {
             loop {
                 let word = read(&mut from).await.transpose();
                 let Some(word) = word else { continue };
+                if let Ok(Word::Told(ToConsole::Fed { bytes })) = word {
+                    fed.add_permits(usize::try_from(bytes).unwrap_or_default().min(INPUT_AHEAD));
+                    continue;
+                }
                 let is_over = word.is_err();
                 if tell.send(word).await.is_err() || is_over {
-                    return;
+                    // Nobody says any more that there is room.
+                    return fed.close();
                 }
             }
         });
-        let job = Self { name, words, to: Arc::new(Mutex::new(to)), reading: reading.abort_handle(), socket };
+        let (to, reading) = (Arc::new(Mutex::new(to)), reading.abort_handle());
+        let job = Self { name, words, to, room, reading, socket };
         job.say(&ToConsoleShepherd::Attach).await?;
         Ok(job)
     }
@@ -122,7 +141,7 @@ impl Job {
     /// The standard input of rank 0.
     #[must_use]
     pub fn input(&self) -> Input {
-        Input(Arc::clone(&self.to))
+        Input { to: Arc::clone(&self.to), room: Arc::clone(&self.room) }
     }
 
     async fn say(&self, words: &ToConsoleShepherd) -> Result<(), Error> {
@@ -134,6 +153,7 @@ impl Job {
 
 impl Drop for Job {
     fn drop(&mut self) {
+        self.room.close();
         self.reading.abort();
     }
 }
@@ -144,16 +164,19 @@ impl Input {
     /// # Errors
     /// When the shepherd is gone.
     pub async fn write(&mut self, bytes: &[u8]) -> io::Result<()> {
-        if bytes.is_empty() {
-            return Ok(());
+        for piece in bytes.chunks(INPUT_MAX) {
+            let room = self.room.acquire_many(piece.len() as u32).await;
+            // Given back by the shepherd.
+            room.map_err(|_| io::Error::from(io::ErrorKind::BrokenPipe))?.forget();
+            self.to.lock().await.write_all(&input_frame(piece)).await?;
         }
-        self.0.lock().await.write_all(&input_frame(bytes)).await
+        Ok(())
     }
 
     /// There is no more.
     pub async fn end(&mut self) {
         // Who is gone needs no end.
-        let _ = self.0.lock().await.write_all(&input_frame(b"")).await;
+        let _ = self.to.lock().await.write_all(&input_frame(b"")).await;
     }
 }
 

@@ -56,6 +56,11 @@ impl Agent {
         if RESERVED.iter().any(|r| key.starts_with(r)) {
             return Err(WriteError::Reserved(key.to_owned()));
         }
+        self.set_reserved(key, value)
+    }
+
+    /// The same for what the daemon itself says.
+    pub(crate) fn set_reserved(&mut self, key: &str, value: Option<&str>) -> Result<(), WriteError> {
         Ok(self.write(key, |agent| agent.driver.act(|node, now, _| node.set(now, key, value.map(str::as_bytes))))?)
     }
 

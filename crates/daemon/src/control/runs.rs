@@ -54,7 +54,7 @@ pub(super) async fn run(
     };
     match ask(&office, Ask::Run(asked)).await? {
         Answer::Taken { job, name } => {
-            let socket = office.jobs.open_console(job, &name, ranks, caller.user).await;
+            let socket = office.jobs.open_console(job, &name, ranks, Some((caller.user, caller.group))).await;
             let socket = socket.map_err(|why| Refused::new(StatusCode::INTERNAL_SERVER_ERROR, why))?;
             Ok(Json(RunStarted { job: name, socket: socket.to_string_lossy().into_owned() }))
         }

@@ -10,7 +10,7 @@ use phalanx_api::run::{OnFailure, RankEnd};
 use phalanx_protocol::manager::words::{
     self, At, Attempt, Command, End, Ended, JobId, Key, MissedRank, Post, Report, Share,
 };
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 use tokio::sync::mpsc;
 
@@ -23,13 +23,15 @@ pub(super) struct Managed {
     /// Which attempt its shepherd was told of last, and which start of ranks alone.
     attempt: u32,
     life: u32,
+    /// Names that its ranks have published here.
+    pub(super) published: BTreeSet<String>,
     commands: mpsc::UnboundedSender<Command>,
 }
 
 /// Jobs of the manager's with something here, by name.
 #[derive(Default)]
 pub(super) struct Table {
-    by_name: BTreeMap<String, Managed>,
+    pub(super) by_name: BTreeMap<String, Managed>,
     /// Names by number.
     names: BTreeMap<JobId, String>,
     /// What is to be reported once it was said what runs here.
@@ -72,7 +74,9 @@ impl Jobs {
             None => self.begin(&mut table, name, job, 0),
         };
         if is_over && let Some(name) = table.names.remove(&job) {
-            table.by_name.remove(&name);
+            if let Some(mut gone) = table.by_name.remove(&name) {
+                self.withdraw_names(&mut gone);
+            }
         }
         // The carrier ends with the last sender.
         let _ = commands.send(command);
@@ -84,7 +88,7 @@ impl Jobs {
         job: JobId,
         name: &str,
         ranks: u32,
-        user: u32,
+        user: Option<(u32, u32)>,
     ) -> Result<std::path::PathBuf, String> {
         {
             let mut table = self.managed();
@@ -97,8 +101,8 @@ impl Jobs {
         match started {
             Ok(Ok(())) => {
                 // Its user may speak to it, too.
-                let given = std::os::unix::fs::chown(&socket, Some(user), None);
-                given.map_err(|e| format!("cannot give {} to its user: {e}", socket.display()))?;
+                let user = user.filter(|u| u.0 != nix::unistd::geteuid().as_raw());
+                self.order(name, Order::Say(ToShepherd::Await { job: job.0, user }));
                 Ok(socket)
             }
             Ok(Err(why)) => Err(format!("cannot start the shepherd of job `{name}`: {why}")),
@@ -111,7 +115,9 @@ impl Jobs {
         let carrier = Carrier { jobs: self.clone(), name: name.clone(), job, shares: Vec::new(), home: None };
         self.0.runtime.spawn(carrier.carry(heard));
         table.names.insert(job, name.clone());
-        table.by_name.insert(name, Managed { job, attempt, life: 0, commands: commands.clone() });
+        table
+            .by_name
+            .insert(name, Managed { job, attempt, life: 0, published: BTreeSet::new(), commands: commands.clone() });
         commands
     }
 
@@ -195,6 +201,7 @@ impl Jobs {
             ToDaemon::Signalled { signal } => {
                 return self.0.remote.tell(move |agent| agent.signal_job(job, signal));
             }
+            ToDaemon::Errand { rank, errand, .. } => return self.on_errand(name, rank, errand),
             ToDaemon::Deserted => return self.0.remote.tell(move |agent| agent.desert_job(job)),
             ToDaemon::Here { .. } | ToDaemon::At { .. } | ToDaemon::Shown { .. } => return,
         };

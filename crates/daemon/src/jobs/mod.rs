@@ -3,11 +3,13 @@
 //! | file | idea |
 //! |---|---|
 //! | here | which jobs there are; shepherds are started, or found again after a restart |
+//! | `errands` | what MPI ranks want of the cluster |
 //! | `keeper` | one daemon, one shepherd: what they tell each other |
 //! | [`managed`] | what the manager's commands mean here |
 //! | `shown` | what the manager shows, in the API's words |
 //! | [`spec`] | what a job runs, on its way through the manager |
 
+mod errands;
 mod keeper;
 pub mod managed;
 pub(crate) mod shown;

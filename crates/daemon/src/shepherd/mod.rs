@@ -21,6 +21,7 @@
 //! | `ranks` | its processes here, their pipes and ends |
 //! | `spawn` | how they are started |
 //! | [`sweep`] | how nothing of them stays |
+//! | `talk` | what their MPI libraries ask for, over sockets |
 //! | `watch` | waiting for their files and deaths |
 //! | `console` | home: what all ranks write, and what rank 0 reads |
 //! | `frames` | what the shepherds of a job say to each other |
@@ -34,6 +35,7 @@ mod ranks;
 mod reduce;
 mod spawn;
 pub mod sweep;
+mod talk;
 mod tasks;
 mod watch;
 pub mod words;
@@ -129,6 +131,8 @@ struct Shepherd {
     work: Option<Managed>,
     /// The manager's job is over, and nothing of it is left here.
     is_done: bool,
+    /// A console that came before the daemon said that one may.
+    early_console: Option<work::Early>,
 }
 
 /// Runs a shepherd until its job has no tasks here any more.
@@ -208,6 +212,7 @@ impl Shepherd {
             alone_since: None,
             work: None,
             is_done: false,
+            early_console: None,
         };
         shepherd.greet(daemon);
         Ok(shepherd)

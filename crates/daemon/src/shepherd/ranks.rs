@@ -8,6 +8,7 @@ use super::console::WINDOW;
 use super::frames::{self, Words};
 use super::spawn::Started;
 use super::sweep;
+use super::talk::Talk;
 use super::watch::{For, Ready, Watch};
 use super::words::ToDaemon;
 use nix::errno::Errno;
@@ -34,6 +35,7 @@ const FILES: u64 = 3;
 const OUT: u64 = 0;
 const ERR: u64 = 1;
 const INPUT: u64 = 2;
+const TALK: u64 = 3;
 
 /// Where a rank reads from.
 struct Feed {
@@ -54,6 +56,10 @@ pub(super) struct Rank {
     pub(super) end: Option<RankEnd>,
     /// It spoke MPI and had not finalised.
     pub(super) aborted: bool,
+    /// It called `MPI_Abort` with this status.
+    pub(super) aborts_with: Option<i32>,
+    /// Our end of the socket of its MPI library.
+    pub(super) talk: Option<Talk>,
     /// The daemon was told of its end.
     is_told: bool,
     /// When its seat is given up.
@@ -103,7 +109,7 @@ impl Ranks {
         &mut self,
         (attempt, rank, life): (u32, u32, u32),
         seat: Option<Seat>,
-        started: Result<Started, RankEnd>,
+        started: Result<(Started, Option<Talk>), RankEnd>,
     ) -> u64 {
         let number = self.next;
         self.next += 1;
@@ -116,6 +122,8 @@ impl Ranks {
             pid: None,
             end: None,
             aborted: false,
+            aborts_with: None,
+            talk: None,
             is_told: false,
             leaves_at: None,
             pipes: [None, None],
@@ -125,7 +133,7 @@ impl Ranks {
             input: None,
         };
         match started {
-            Ok(Started { pid, out, err, input }) => {
+            Ok((Started { pid, out, err, input }, talk)) => {
                 // Pipes fit into the set as long as they can be opened.
                 let _ = self.watch.add(&out, mark | OUT, For::Reading);
                 let _ = self.watch.add(&err, mark | ERR, For::Reading);
@@ -133,7 +141,10 @@ impl Ranks {
                 if let Some(pipe) = input {
                     added.input = Some(Feed { pipe, waiting: VecDeque::new(), ended: false });
                 }
-                added.pid = Some(pid);
+                if let Some(talk) = &talk {
+                    let _ = self.watch.add(talk.socket(), mark | TALK, For::Reading);
+                }
+                (added.talk, added.pid) = (talk, Some(pid));
                 self.pids.insert(pid, number);
             }
             Err(end) => added.end = Some(end),
@@ -145,6 +156,13 @@ impl Ranks {
     /// The rank that runs, or ran last, in an attempt.
     pub(super) fn find(&self, attempt: u32, rank: u32) -> Option<&Rank> {
         self.all.values().rfind(|r| r.rank == rank && r.attempt == attempt)
+    }
+
+    /// Waits for what the MPI library of a rank says next.
+    pub(super) fn watch_talk(&self, number: u64) {
+        if let Some(talk) = self.all.get(&number).and_then(|r| r.talk.as_ref()) {
+            self.watch.again(talk.socket(), number << FILES | TALK, talk.waits_for());
+        }
     }
 
     pub(super) fn by_seat(&mut self, seat: Seat) -> Option<&mut Rank> {
@@ -229,17 +247,28 @@ impl Shepherd {
     pub(super) fn on_deaths(&mut self) {
         let now = self.driver.now();
         let Some(work) = &mut self.work else { return };
-        let stops = work.is_ending();
-        for (number, end) in work.ranks.bury() {
+        let (stops, mut out) = (work.is_ending(), Vec::new());
+        let ended = work.ranks.bury();
+        // `finalize` may have been said just before the end.
+        ended.iter().for_each(|e| self.on_talk(e.0));
+        let Some(work) = &mut self.work else { return };
+        for (number, end) in ended {
             let Some(rank) = work.ranks.all.get_mut(&number) else { continue };
-            rank.end = Some(end);
+            // What it said last, and what its end means to the others' barrier.
+            let aborts = work.pmi.on_gone(rank.rank, &mut out);
+            rank.aborted |= aborts;
+            rank.end = Some(match rank.aborts_with {
+                Some(status) if end == RankEnd::Killed(Signal::SIGKILL as i32) => RankEnd::Exited(status),
+                _ => end,
+            });
             rank.closes_at = Some(now + LAST_WORDS);
-            rank.input = None;
+            (rank.input, rank.talk) = (None, None);
             if rank.seat.is_some() && !stops {
                 let is_well = end == RankEnd::Exited(0) && !rank.aborted;
                 rank.leaves_at = Some(if is_well { now + LEAVES_AFTER } else { now });
             }
         }
+        self.on_pmi(out);
         self.say_ends();
         self.let_go();
     }
@@ -291,6 +320,7 @@ impl Shepherd {
         match file {
             OUT | ERR => self.read(number, file),
             INPUT => self.write(number),
+            TALK => self.on_talk(number),
             _ => {}
         }
     }

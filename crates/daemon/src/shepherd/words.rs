@@ -1,5 +1,6 @@
 //! What a daemon and the shepherds of its node say to each other: JSON in the frames that tasks use, too.
 
+use super::pmi::{Answer, Errand};
 use phalanx_api::jobs::{JobView, OnPartition};
 use phalanx_api::run::{OnFailure, Program, RankEnd};
 use serde::{Deserialize, Serialize};
@@ -61,6 +62,13 @@ pub enum ToShepherd {
         /// Where the shepherd is.
         addr: SocketAddr,
     },
+    /// The manager has taken a job whose console comes here; it may have to wait for its turn.
+    Await {
+        /// Which job of that name: the manager's number.
+        job: u64,
+        /// Whose it is.
+        user: Option<(u32, u32)>,
+    },
     /// The manager wants ranks of this job to run here: look whether that can be, and say `Ready` or `Unfit`. Nothing starts yet.
     Prepare {
         /// What and how.
@@ -109,6 +117,13 @@ pub enum ToShepherd {
         status: i32,
         /// Why, when it did not just end.
         why: String,
+    },
+    /// What became of an errand.
+    Answer {
+        /// Whose.
+        rank: u32,
+        /// What.
+        answer: Answer,
     },
     /// Something for the console to say.
     Note {
@@ -228,6 +243,15 @@ pub enum ToDaemon {
     Signalled {
         /// Its number.
         signal: i32,
+    },
+    /// An MPI rank wants something that only the manager can do; it waits for the `Answer`.
+    Errand {
+        /// In which attempt.
+        attempt: u32,
+        /// Which.
+        rank: u32,
+        /// What.
+        errand: Errand,
     },
     /// The console is gone: nobody waits for the job.
     Deserted,

@@ -14,18 +14,21 @@ use super::console::{Console, Feed};
 use super::desk::{Caller, Desk};
 use super::frames::{self, Frame, Words};
 use super::news::Said;
-use super::ranks::Ranks;
+use super::pmi::{Pmi, Setting};
+use super::ranks::{Rank, Ranks};
 use super::spawn::{self, Fits};
+use super::talk::Talk;
 use super::watch::Watch;
 use super::words::{Crew, ToDaemon, ToShepherd, Work};
 use nix::sys::resource::rlim_t;
 use nix::sys::signal::Signal;
-use phalanx_api::run::{RankEnd, ToConsole, ToConsoleShepherd};
+use phalanx_api::run::{OnFailure, RankEnd, ToConsole, ToConsoleShepherd};
 use phalanx_core::{Addr, Duration, Instant};
 use phalanx_protocol::company::Seat;
 use phalanx_protocol::view::{Change, Person, Task, View, Wanted};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::net::SocketAddr;
+use std::os::fd::AsRawFd;
 use tokio::sync::OwnedSemaphorePermit;
 
 /// Ranks run so long without word of a lease.
@@ -56,6 +59,12 @@ enum Phase {
     Cleared,
 }
 
+/// A console that came before the daemon said that one may, and what was typed there.
+pub(super) struct Early {
+    caller: Caller,
+    typed: Vec<(Vec<u8>, Option<OwnedSemaphorePermit>)>,
+}
+
 /// A rank that is to start again, and knocks at the view.
 struct Knocking {
     rank: u32,
@@ -68,6 +77,10 @@ struct Knocking {
 /// A job that the manager runs.
 pub(super) struct Managed {
     pub(super) ranks: Ranks,
+    /// What MPI libraries ask for.
+    pub(super) pmi: Pmi,
+    /// A barrier of theirs waits for a view that this host is in.
+    pub(super) musters_again: bool,
     /// What is run, as it was said last.
     work: Work,
     fits: Option<Fits>,
@@ -102,6 +115,8 @@ impl Managed {
     fn open(work: Work, now: Instant, watch: Watch) -> Self {
         Self {
             ranks: Ranks::new(watch),
+            pmi: Pmi::new(setting("", &work)),
+            musters_again: false,
             work,
             fits: None,
             phase: Phase::Cleared,
@@ -120,6 +135,13 @@ impl Managed {
             missed: BTreeSet::new(),
             files: spawn::open_many_files(),
         }
+    }
+
+    /// A rank of this attempt that was started here, and the number of its start.
+    pub(super) fn here(&mut self, rank: u32) -> Option<(u64, &mut Rank)> {
+        let attempt = self.work.attempt;
+        let found = self.ranks.all.iter_mut().rfind(|(_, r)| r.rank == rank && r.attempt == attempt);
+        found.map(|(&number, rank)| (number, rank))
     }
 
     /// Which attempt runs, or ran last.
@@ -143,6 +165,14 @@ impl Managed {
         (0..size).map(|rank| self.node_of(rank)).collect()
     }
 
+    /// The place of a rank among those of its node, and how many there are.
+    fn local(&self, rank: u32) -> (u32, u32) {
+        let holds = |ranges: &&Vec<(u32, u32)>| ranges.iter().any(|&(from, to)| (from..to).contains(&rank));
+        let ranges = self.work.nodes.iter().find(holds).map_or(&[][..], Vec::as_slice);
+        let before = ranges.iter().map(|&(from, to)| rank.clamp(from, to) - from).sum();
+        (before, ranges.iter().map(|&(from, to)| to - from).sum())
+    }
+
     fn node_of(&self, rank: u32) -> String {
         let holds = |ranges: &Vec<(u32, u32)>| ranges.iter().any(|&(from, to)| (from..to).contains(&rank));
         let at = self.work.nodes.iter().position(holds);
@@ -154,6 +184,13 @@ impl Managed {
         let crews = self.crews.iter().filter(|c| c.addr == addr);
         crews.flat_map(|c| ranks_of(c).zip(c.first..)).collect()
     }
+}
+
+fn setting(name: &str, work: &Work) -> Setting {
+    let programs: Vec<u32> = work.programs.iter().map(|p| p.ranks).collect();
+    let size = programs.iter().sum();
+    let name = format!("{name}_{}_{}", work.job, work.attempt);
+    Setting { name, size, nodes: work.nodes.clone(), programs, universe: size }
 }
 
 fn ranks_of(crew: &Crew) -> impl Iterator<Item = u32> {
@@ -176,6 +213,7 @@ fn first_view(arity: u32, crews: &[Crew]) -> Option<View> {
 impl Shepherd {
     pub(super) fn on_work(&mut self, words: ToShepherd) {
         match words {
+            ToShepherd::Await { job, user } => self.on_await(job, user),
             ToShepherd::Prepare { work } => self.on_prepare(work),
             ToShepherd::Go { attempt, home, crews } => self.on_go(attempt, home, crews),
             ToShepherd::Respawn { attempt, life, home, contacts } => self.on_respawn(attempt, life, home, contacts),
@@ -183,27 +221,43 @@ impl Shepherd {
             ToShepherd::Lease { ms } => {
                 let until = self.driver.now() + Duration::from_millis(ms);
                 if let Some(work) = &mut self.work {
-                    work.lease = work.lease.max(until);
+                    work.lease = until;
                 }
             }
             ToShepherd::Stop { attempt, why } => self.on_stop(attempt, why),
             ToShepherd::Over { status, why } => self.on_over(status, why),
+            ToShepherd::Answer { rank, answer } => self.on_answer(rank, answer),
             ToShepherd::Note { text } => self.note(text),
             _ => {}
         }
     }
 
-    fn on_prepare(&mut self, work: Work) {
-        let (attempt, life, now) = (work.attempt, work.life, self.driver.now());
-        match self.prepare(work, now) {
-            Ok(first) => self.tell_daemons(&ToDaemon::Ready { attempt, life, addr: self.addr, first }),
-            Err(why) => self.tell_daemons(&ToDaemon::Unfit { attempt, life, why }),
+    /// The console may come before the job's turn.
+    fn on_await(&mut self, job: u64, user: Option<(u32, u32)>) {
+        let now = self.driver.now();
+        let nothing = Work {
+            job,
+            attempt: 0,
+            life: 0,
+            home: true,
+            user,
+            ranks: Vec::new(),
+            nodes: Vec::new(),
+            names: Vec::new(),
+            programs: Vec::new(),
+            on_failure: OnFailure::default(),
+        };
+        match self.take_up(&nothing, now) {
+            Ok(managed) => {
+                managed.console.get_or_insert_with(|| Console::new(now));
+                self.admit_console();
+            }
+            Err(why) => tracing::error!(job = self.terms.name, "nobody can wait here for the job: {why}"),
         }
     }
 
-    /// Looks whether the work can be done here; gives the number of the first task.
-    fn prepare(&mut self, work: Work, now: Instant) -> Result<Seat, String> {
-        let fits = spawn::fit(&work)?;
+    /// It is a job of the manager's from now on.
+    fn take_up(&mut self, work: &Work, now: Instant) -> Result<&mut Managed, String> {
         if self.work.is_none() {
             let watch = Watch::open().map_err(|e| format!("cannot watch processes: {e}"))?;
             watch.wakes(self.driver.waker());
@@ -212,7 +266,25 @@ impl Shepherd {
             }
             self.work = Some(Managed::open(work.clone(), now, watch));
         }
-        let Some(managed) = &mut self.work else { return Err("the shepherd has no work".to_owned()) };
+        self.work.as_mut().ok_or_else(|| "the shepherd has no work".to_owned())
+    }
+
+    fn on_prepare(&mut self, work: Work) {
+        let (attempt, life, now) = (work.attempt, work.life, self.driver.now());
+        match self.prepare(work, now) {
+            Ok(first) => self.tell_daemons(&ToDaemon::Ready { attempt, life, addr: self.addr, first }),
+            Err(why) => self.tell_daemons(&ToDaemon::Unfit { attempt, life, why }),
+        }
+        if self.work.as_ref().is_some_and(|w| w.console.is_some()) {
+            self.admit_console();
+        }
+    }
+
+    /// Looks whether the work can be done here; gives the number of the first task.
+    fn prepare(&mut self, work: Work, now: Instant) -> Result<Seat, String> {
+        let fits = spawn::fit(&work)?;
+        let name = self.terms.name.clone();
+        let managed = self.take_up(&work, now)?;
         let (is_same, is_first) = (managed.work.attempt == work.attempt, managed.fits.is_none());
         if is_same && !is_first && work.life == 0 {
             // Said by a daemon that has started anew.
@@ -241,6 +313,7 @@ impl Shepherd {
         }
         // Two attempts of a job never hear each other.
         let instance = work.job << ATTEMPT_BITS | u64::from(work.attempt);
+        (managed.pmi, managed.musters_again) = (Pmi::new(setting(&name, &work)), false);
         managed.work = work;
         self.instance = Some(instance);
         self.seats.clear();
@@ -284,9 +357,12 @@ impl Shepherd {
         let attempt = work.work.attempt;
         let mark = spawn::mark(&work.work, &self.cluster);
         for &(rank, seat) in ranks {
+            let (here, beside) = work.local(rank);
             let wdir = work.work.programs.first().map_or("/", |p| p.wdir.as_str());
-            let variables = [
+            let mut variables = vec![
                 mark.clone(),
+                ("MPI_LOCALRANKID", here.to_string()),
+                ("MPI_LOCALNRANKS", beside.to_string()),
                 ("PHALANX_JOB", self.terms.name.clone()),
                 ("PHALANX_RANK", rank.to_string()),
                 ("PHALANX_SIZE", self.terms.size.to_string()),
@@ -298,8 +374,18 @@ impl Shepherd {
             ];
             let fits = work.fits.as_ref();
             let missing = || std::io::Error::from(std::io::ErrorKind::NotFound);
-            let started =
-                fits.ok_or_else(missing).and_then(|f| f.start(&work.work, rank, &variables, work.files, None));
+            let talk = Talk::pair();
+            if let Ok((_, theirs)) = &talk {
+                variables.push(("PMI_FD", theirs.as_raw_fd().to_string()));
+                variables.push(("PMI_RANK", rank.to_string()));
+                variables.push(("PMI_SIZE", self.terms.size.to_string()));
+            }
+            let started = talk.and_then(|(ours, theirs)| {
+                work.pmi.sit(rank);
+                let fits = fits.ok_or_else(missing)?;
+                let started = fits.start(&work.work, rank, &variables, work.files, Some(&theirs))?;
+                Ok((started, Some(ours)))
+            });
             let started = started.map_err(|e| RankEnd::Missing(e.raw_os_error().unwrap_or(nix::libc::EIO)));
             work.ranks.add((attempt, rank, life), Some(seat), started);
         }
@@ -408,7 +494,7 @@ impl Shepherd {
         self.clear();
     }
 
-    fn note(&mut self, text: String) {
+    pub(super) fn note(&mut self, text: String) {
         if let Some(console) = self.work.as_mut().and_then(|w| w.console.as_mut()) {
             console.say(&ToConsole::Note { text }, &mut self.desk);
         }
@@ -523,7 +609,18 @@ impl Shepherd {
 
 /// The console, and what shepherds say to each other.
 impl Shepherd {
+    /// A console that came before the daemon's word.
+    fn admit_console(&mut self) {
+        if let Some(Early { caller, typed }) = self.early_console.take() {
+            self.on_console(caller, ToConsoleShepherd::Attach);
+            typed.into_iter().for_each(|(bytes, place)| self.on_typed(caller, bytes, place));
+        }
+    }
+
     pub(super) fn on_console(&mut self, caller: Caller, words: ToConsoleShepherd) {
+        if self.work.as_ref().is_none_or(|w| w.console.is_none()) && words == ToConsoleShepherd::Attach {
+            self.early_console = Some(Early { caller, typed: Vec::new() });
+        }
         let Some(console) = self.work.as_mut().and_then(|w| w.console.as_mut()) else { return };
         match words {
             ToConsoleShepherd::Attach => {
@@ -547,6 +644,10 @@ impl Shepherd {
     }
 
     pub(super) fn on_typed(&mut self, caller: Caller, bytes: Vec<u8>, place: Option<OwnedSemaphorePermit>) {
+        // How much waits is bounded by the places that its caller has.
+        if let Some(early) = self.early_console.as_mut().filter(|e| e.caller == caller) {
+            return early.typed.push((bytes, place));
+        }
         if let Some(console) = self.work.as_mut().and_then(|w| w.console.as_mut()).filter(|c| c.is(caller)) {
             console.on_input(bytes, place);
         }
@@ -560,6 +661,9 @@ impl Shepherd {
 
     /// True when it was the console.
     pub(super) fn on_console_gone(&mut self, caller: Caller) -> bool {
+        if self.early_console.take_if(|e| e.caller == caller).is_some() {
+            return true;
+        }
         let Some(work) = &mut self.work else { return false };
         let Some(console) = work.console.as_mut().filter(|c| c.is(caller)) else { return false };
         if console.on_gone() {
@@ -704,8 +808,10 @@ impl Shepherd {
             Said::HostGone(Addr::Ip(addr), certain) => self.on_host_gone(*addr, *certain),
             Said::Host(..) | Said::HostGone(..) => {}
             Said::Writable => self.send_again(),
+            Said::Mustered(outcome) => self.on_mustered(outcome.as_ref()),
             Said::Installed { view, change } => {
                 self.on_let_in(seat);
+                self.muster_again();
                 if let Some(change) = change {
                     self.look_for_missed(seat, view, change);
                 }

@@ -286,8 +286,17 @@ impl Core {
         self.decided = decided;
     }
 
+    /// True when the state knows this start of the agent, as it must to understand what that says.
+    #[must_use]
+    pub fn knows(&self, agent: Key, incarnation: u64) -> bool {
+        self.state.node(&agent).is_some_and(|node| node.incarnation == incarnation)
+    }
+
     /// True when this is the next of its kind from that agent.
     fn hear(&mut self, from: Key, incarnation: u64, number: u64, ask: bool, out: &mut Applied) -> bool {
+        if !self.knows(from, incarnation) {
+            return false;
+        }
         self.change(from, |desk| {
             if incarnation > desk.incarnation {
                 (desk.incarnation, desk.asks, desk.reports) = (incarnation, 0, 0);

@@ -896,6 +896,10 @@ impl Replica {
             if !leads && around.now < *came_at + LEADERS_TURN {
                 return;
             }
+            // The zone's word that it is there goes first.
+            if !self.core.knows(key, inbox.incarnation) {
+                return;
+            }
             let (from, incarnation) = (key, inbox.incarnation);
             let fact = match said.clone() {
                 Said::Ask(ask) => Fact::Asked { from, incarnation, number, ask },

@@ -234,15 +234,20 @@ pub enum Command {
         /// What is run.
         spec: Vec<u8>,
     },
-    /// All nodes are ready: start the ranks. For each share of the attempt, in its order, where its shepherd is; then home, when it has no share
-    /// and is there. Without a home that is there, nobody hears what ranks say.
+    /// All nodes are ready: start the ranks that were prepared. A shepherd whose lease was over since it was ready starts nothing.
     Go {
         /// Which.
         attempt: Attempt,
-        /// Where shepherds are.
+        /// 0, or which `Respawn`.
+        life: u32,
+        /// Where shepherds are. At first all: for each share of the attempt, in its order; then home, when it has no share and is there. For a
+        /// `Respawn` some that live: their view is joined.
         posts: Vec<Post>,
+        /// Where home's shepherd is, while it is there: what ranks say goes there, otherwise nowhere.
+        console: Option<Post>,
     },
-    /// Ranks start again on this node, in the view that runs: as `Prepare` and `Go` in one.
+    /// Ranks are to start again on this node, in the view that runs: see whether that can be, as with `Prepare`, and say `Ready` or `Unfit`; `Go`
+    /// follows. Were it one step, a command that an agent gets late, when it was given up long ago, would start a rank that lives elsewhere.
     Respawn {
         /// As in `Prepare`, with the one share that is meant.
         attempt: Attempt,
@@ -262,10 +267,6 @@ pub enum Command {
         share: Share,
         /// What is run.
         spec: Vec<u8>,
-        /// Where shepherds of the job are that live.
-        posts: Vec<Post>,
-        /// Where home's shepherd is, while there is one.
-        console: Option<Post>,
     },
     /// A signal for all ranks here.
     Signal {
@@ -274,10 +275,12 @@ pub enum Command {
         /// The signal.
         signal: i32,
     },
-    /// Kill what is left of this attempt; say `Cleared` when nothing is.
+    /// Kill what is left of this attempt; say `Cleared` when nothing is, with this `life` or the last that was carried out here.
     Stop {
         /// Which.
         attempt: Attempt,
+        /// The last start of ranks alone that was decided before this, on any node.
+        life: u32,
         /// Why, in words, for the console.
         why: String,
     },
@@ -374,7 +377,8 @@ pub enum Report {
     Cleared {
         /// Which.
         attempt: Attempt,
-        /// The last start that was carried out here: 0, or that of the last `Respawn`. What was started later is not meant.
+        /// The last start that was carried out here, 0 or that of the last `Respawn`, or what `Stop` said if that is more. What was started later
+        /// is not meant.
         life: u32,
     },
     /// The job's view goes on without these ranks of another node. Said by the shepherd of the view's root.
@@ -389,7 +393,7 @@ pub enum Report {
     /// What runs on this node: the first report of an agent that has started, once it knows of every shepherd that is here; also said when it
     /// was declared dead and is back, and when the group changed.
     Inventory {
-        /// All attempts with something left here.
+        /// The attempts of all shepherds that are here. Of what their ranks did meanwhile, `Ended` and `Cleared` tell again.
         attempts: Vec<Attempt>,
     },
 }

@@ -22,6 +22,8 @@ pub const PREPARE_MS: u64 = 60_000;
 pub const ATTEMPTS_MAX: u32 = 16;
 /// How often a job is placed: also when a node falls before anything was started.
 const PLACINGS_MAX: u32 = 64;
+/// Shepherds that one is told of whose ranks start again: enough to find the view.
+const POSTS_MAX: usize = 16;
 /// The most ranks of all jobs that have a place.
 pub const PLACED_MAX: u64 = 4 << 20;
 
@@ -92,7 +94,7 @@ impl State {
         let nodes = job.crew.values().filter(|member| !member.ranks.is_empty()).count();
         let (ranks, n) = (job.ranks.len(), if nodes == 1 { "node" } else { "nodes" });
         job.log.say(self.now_ms, format!("attempt {}: starts {ranks} ranks on {nodes} {n}", job.attempt));
-        out.push(Decision::Command { to: keys(job), command: go_command(job) });
+        out.push(Decision::Command { to: keys(job), command: go_command(job, 0, None) });
     }
 
     /// What is left of it is killed; it ends with this, or starts again.
@@ -110,7 +112,10 @@ impl State {
             job.live = 0;
         }
         job.phase = Phase::Stopping { again };
-        out.push(Decision::Command { to: keys(job), command: Command::Stop { attempt: job.current(), why } });
+        out.push(Decision::Command {
+            to: keys(job),
+            command: Command::Stop { attempt: job.current(), life: job.lives, why },
+        });
         self.settle(job, out);
     }
 
@@ -156,7 +161,7 @@ impl State {
             return self.stop(job, UNFIT, &format!("{why}; it was placed {PLACINGS_MAX} times"), false, out);
         }
         job.log.say(self.now_ms, format!("{why}: it is placed anew, nothing was started yet"));
-        let command = Command::Stop { attempt: job.current(), why: why.to_owned() };
+        let command = Command::Stop { attempt: job.current(), life: job.lives, why: why.to_owned() };
         out.push(Decision::Command { to: keys(job), command });
         self.queue_again(job);
     }
@@ -224,9 +229,13 @@ pub(super) fn prepare_command(job: &Job) -> Command {
     }
 }
 
-pub(super) fn go_command(job: &Job) -> Command {
-    let posts: Vec<Post> = job.crew.values().filter_map(|member| member.post).collect();
-    Command::Go { attempt: job.current(), posts }
+/// How ranks are told to start: all of them, or those at one node that start again.
+pub(super) fn go_command(job: &Job, life: u32, at: Option<Key>) -> Command {
+    let posts = job.crew.values().filter(|member| at.is_none() || (member.live > 0 && Some(member.node) != at));
+    let most = if at.is_none() { usize::MAX } else { POSTS_MAX };
+    let posts: Vec<Post> = posts.filter_map(|member| member.post).take(most).collect();
+    let console = if job.deserted { None } else { job.member(&job.home).and_then(|member| member.post) };
+    Command::Go { attempt: job.current(), life, posts, console }
 }
 
 /// Names in words: some of them, when there are many.

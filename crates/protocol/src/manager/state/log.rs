@@ -23,32 +23,55 @@ pub struct Line {
 
 /// A job's log.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+#[serde(from = "Kept")]
 pub(super) struct Log {
     begun: Vec<Line>,
     latest: VecDeque<Line>,
     dropped: u32,
-    /// Of all lines ever written.
-    print: u64,
+    /// The sum of the hashes of its lines, each with its place.
+    #[serde(skip)]
+    sum: u64,
+}
+
+/// What is written of a log.
+#[derive(Deserialize)]
+struct Kept {
+    begun: Vec<Line>,
+    latest: VecDeque<Line>,
+    dropped: u32,
+}
+
+impl From<Kept> for Log {
+    fn from(Kept { begun, latest, dropped }: Kept) -> Self {
+        let places = (0..begun.len()).chain(BEGINNING + dropped as usize..);
+        let sum = places.zip(begun.iter().chain(&latest)).fold(0u64, |sum, line| sum.wrapping_add(print(&line)));
+        Self { begun, latest, dropped, sum }
+    }
 }
 
 impl Hash for Log {
     fn hash<H: Hasher>(&self, state: &mut H) {
-        state.write_u64(self.print);
+        state.write_u64(self.sum);
+        state.write_u32(self.dropped);
     }
 }
 
 impl Log {
     pub(super) fn say(&mut self, at_ms: u64, text: impl Into<String>) {
         let line = Line { at_ms, text: cut(text.into(), LINE_MAX) };
-        self.print = print(&(self.print, &line));
         if self.begun.len() < BEGINNING {
+            self.sum = self.sum.wrapping_add(print(&(self.begun.len(), &line)));
             return self.begun.push(line);
         }
-        if self.latest.len() == LINES_MAX - BEGINNING - 1 {
-            self.latest.pop_front();
+        let first = BEGINNING + self.dropped as usize;
+        self.sum = self.sum.wrapping_add(print(&(first + self.latest.len(), &line)));
+        self.latest.push_back(line);
+        if self.latest.len() == LINES_MAX - BEGINNING {
+            if let Some(old) = self.latest.pop_front() {
+                self.sum = self.sum.wrapping_sub(print(&(first, &old)));
+            }
             self.dropped = self.dropped.saturating_add(1);
         }
-        self.latest.push_back(line);
     }
 
     /// All lines; one says how many are missing.
@@ -76,6 +99,7 @@ pub(super) fn cut(mut text: String, most: usize) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::manager::words::{decode, encode};
 
     #[test]
     fn a_long_log_keeps_its_beginning_and_its_end() {
@@ -87,6 +111,7 @@ mod tests {
         assert_eq!(lines.len(), LINES_MAX);
         assert_eq!((lines[0].at_ms, lines[BEGINNING - 1].at_ms, lines[LINES_MAX - 1].at_ms), (0, 39, 999));
         assert_eq!(lines[BEGINNING].text, format!("… {} lines are not kept …", 1001 - LINES_MAX));
+        assert_eq!(decode::<Log>(&encode(&log)), Some(log), "with its sum");
     }
 
     #[test]

@@ -3,13 +3,11 @@
 use super::job::{Job, Member, Phase, Rank, RankState};
 use super::ranges::{Ranges, each, ranges, written};
 use super::{Decision, JobId, Key, State};
-use crate::manager::words::{Command, End, Post, Share};
+use crate::manager::words::{Command, End, Share};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// How often a rank starts again alone.
 pub const LIVES_MAX: u32 = 16;
-/// Shepherds that a new one is told of: enough to find the view.
-const POSTS_MAX: usize = 16;
 
 impl State {
     /// Starts what waits to start again, as far as there is room.
@@ -81,7 +79,8 @@ impl State {
         }
         let others = others.get_or_insert_with(|| {
             let mut all = self.allowed(job);
-            all.retain(|key| self.may_take(job, key));
+            let most = job.wanted.per_node.unwrap_or(u32::MAX);
+            all.retain(|key| self.may_take(job, key) && job.member(key).is_none_or(|member| member.live < most));
             // Taken from the end.
             all.reverse();
             all
@@ -178,9 +177,6 @@ impl State {
 /// How a node is told to start ranks again.
 pub(super) fn respawn_command(job: &Job, key: &Key, life: u32, share: &Ranges) -> Command {
     let name = job.member(key).map_or_else(String::new, |member| member.name.clone());
-    let posts: Vec<Post> =
-        job.crew.values().filter(|m| m.live > 0 && m.node != *key).filter_map(|m| m.post).take(POSTS_MAX).collect();
-    let console = if job.deserted { None } else { job.member(&job.home).and_then(|member| member.post) };
     Command::Respawn {
         attempt: job.current(),
         life,
@@ -191,7 +187,5 @@ pub(super) fn respawn_command(job: &Job, key: &Key, life: u32, share: &Ranges) -
         on_failure: job.policy(),
         share: Share { node: *key, name, ranks: share.clone() },
         spec: job.wanted.spec.clone(),
-        posts,
-        console,
     }
 }

@@ -71,7 +71,7 @@ impl State {
             OnFailure::Continue | OnFailure::Respawn => {
                 job.log.say(self.now_ms, format!("{why}: they are killed"));
                 job.crew.edit(&place, |member| member.stopped = true);
-                let command = Command::Stop { attempt: job.current(), why: why.to_owned() };
+                let command = Command::Stop { attempt: job.current(), life: job.lives, why: why.to_owned() };
                 out.push(Decision::Command { to: vec![node], command });
             }
         }
@@ -133,7 +133,10 @@ impl State {
         if job.phase == Phase::Running {
             // Whatever is there when it comes back was given up.
             let why = format!("{name} was gone for too long");
-            out.push(Decision::Command { to: vec![key], command: Command::Stop { attempt: job.current(), why } });
+            out.push(Decision::Command {
+                to: vec![key],
+                command: Command::Stop { attempt: job.current(), life: job.lives, why },
+            });
         }
         self.lose(job, place, u32::MAX, "the node is gone and its lease over", out);
         if key == job.home {

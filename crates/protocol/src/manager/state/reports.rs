@@ -67,8 +67,8 @@ impl State {
                 }
             }
             Phase::Running => {
-                let name = self.name_of(&from);
-                job.log.say(self.now_ms, format!("{name} has started them again"));
+                let command = go_command(job, life, Some(from));
+                out.push(Decision::Command { to: vec![from], command });
             }
             _ => {}
         }
@@ -214,18 +214,18 @@ impl State {
         }
         for attempt in there {
             let job = self.jobs.get(&attempt.job);
-            let belongs = job.is_some_and(|job| job.attempt == attempt.number && job.place_of(&from).is_some());
-            if belongs {
+            let held = self.nodes.get(&from).is_some_and(|node| node.jobs.contains_key(&attempt.job));
+            let current = job.filter(|job| job.attempt == attempt.number);
+            if held && current.is_some_and(|job| job.place_of(&from).is_some()) {
                 continue;
             }
             let why = "it is not meant to run here any more".to_owned();
-            out.push(Decision::Command { to: vec![from], command: Command::Stop { attempt, why: why.clone() } });
-            let stays = job.is_some_and(|job| job.home == from || job.place_of(&from).is_some());
-            if !stays {
-                out.push(Decision::Command {
-                    to: vec![from],
-                    command: Command::Over { job: attempt.job, status: 0, why },
-                });
+            let life = current.map_or(0, |job| job.lives);
+            let stop = Command::Stop { attempt, life, why: why.clone() };
+            out.push(Decision::Command { to: vec![from], command: stop });
+            if !held && job.is_none_or(|job| job.home != from) {
+                let over = Command::Over { job: attempt.job, status: 0, why };
+                out.push(Decision::Command { to: vec![from], command: over });
             }
         }
     }
@@ -234,6 +234,7 @@ impl State {
     fn compare(&mut self, job: &mut Job, from: Key, there: bool, anew: bool, out: &mut Vec<Decision>) {
         let Some(member) = job.member(&from) else { return };
         let (life, pending) = (member.life, member.pending.clone());
+        let lives: Vec<u32> = member.tasks.keys().copied().collect();
         let first_was_ready = !pending.contains_key(&0);
         let ready_up_to = pending.keys().next().map_or(life, |next| next.saturating_sub(1));
         let mut say = |command: Command| out.push(Decision::Command { to: vec![from], command });
@@ -248,14 +249,19 @@ impl State {
             }
             Phase::Running => {
                 if anew {
-                    if there && first_was_ready {
-                        say(go_command(job));
+                    let at = |life: u32| if life == 0 { None } else { Some(from) };
+                    for life in lives.into_iter().filter(|_| there) {
+                        say(go_command(job, life, at(life)));
                     }
                     for (&start, share) in pending.iter().filter(|&(&start, _)| start > 0) {
                         say(super::mend::respawn_command(job, &from, start, share));
                     }
                     if job.member(&from).is_some_and(|member| member.stopped) {
-                        say(Command::Stop { attempt: job.current(), why: "it cannot be reached by the others".into() });
+                        say(Command::Stop {
+                            attempt: job.current(),
+                            life: job.lives,
+                            why: "it cannot be reached by the others".into(),
+                        });
                     }
                 }
                 if !there && first_was_ready {
@@ -264,7 +270,7 @@ impl State {
             }
             Phase::Stopping { .. } => {
                 if anew {
-                    say(Command::Stop { attempt: job.current(), why: job.why.clone() });
+                    say(Command::Stop { attempt: job.current(), life: job.lives, why: job.why.clone() });
                 }
                 if !there {
                     self.on_cleared_here(job, from, ready_up_to, out);
