@@ -26,15 +26,24 @@ const BEATS: usize = 16;
 pub const AGAIN: Duration = Duration::from_millis(500);
 /// A heartbeat that a replica answers lets ranks live for so long.
 pub const LEASE: Duration = Duration::from_secs(10);
+/// A voice that stays alone for so long is shown to the others.
+const ALONE: Duration = Duration::from_secs(3);
 /// The lease is told at most so often.
 const LEASE_TOLD: Duration = Duration::from_secs(1);
 
 /// What waits for enough voices.
-#[derive(Clone, PartialEq, Eq, Debug, Default)]
+#[derive(Clone, PartialEq, Eq, Debug)]
 struct Tally {
     ballots: Vec<Ballot>,
     bodies: BTreeMap<Digest, Vec<u8>>,
+    came_at: Instant,
     differs_told: bool,
+}
+
+impl Tally {
+    fn new(came_at: Instant) -> Self {
+        Self { ballots: Vec::new(), bodies: BTreeMap::new(), came_at, differs_told: false }
+    }
 }
 
 /// What the group has not acknowledged.
@@ -221,6 +230,7 @@ impl Agent {
                 self.beats.push_back((self.beat, now));
                 let alive = self.alive(group.epoch);
                 acts.extend(group.keys().map(|key| Act::Send(key, alive.clone())));
+                self.show_lonely(now, group, acts);
             }
         }
         if now >= self.said_at {
@@ -295,7 +305,7 @@ impl Agent {
     }
 
     /// A replica's voice for a word; its signature was checked. What is to be carried out now goes to `acts`.
-    pub fn on_vote(&mut self, ballot: Ballot, body: Option<Vec<u8>>, group: &Group, acts: &mut Vec<Act>) {
+    pub fn on_vote(&mut self, now: Instant, ballot: Ballot, body: Option<Vec<u8>>, group: &Group, acts: &mut Vec<Act>) {
         let id = ballot.vote.id;
         if id <= self.handed {
             self.refused.replayed += 1;
@@ -312,7 +322,7 @@ impl Agent {
                 _ => return,
             };
         }
-        let tally = self.tallies.entry(id).or_default();
+        let tally = self.tallies.entry(id).or_insert_with(|| Tally::new(now));
         if let Some(body) = body {
             let hash = Digest::of(&body);
             if hash == ballot.vote.hash {
@@ -333,6 +343,17 @@ impl Agent {
             acts.extend(group.keys().map(|key| Act::Send(key, packet.clone())));
         }
         self.carry_out(group, acts);
+    }
+
+    /// A decision that one replica alone speaks of.
+    fn show_lonely(&mut self, now: Instant, group: &Group, acts: &mut Vec<Act>) {
+        let lonely = |t: &&mut Tally| !t.differs_told && now.since(t.came_at) >= ALONE && t.ballots.len() == 1;
+        for tally in self.tallies.values_mut().filter(lonely).filter(|_| group.seats.len() > 1) {
+            tally.differs_told = true;
+            self.refused.differing += 1;
+            let packet = Packet::Differ(tally.ballots[0], tally.ballots[0]);
+            acts.extend(group.keys().map(|key| Act::Send(key, packet.clone())));
+        }
     }
 
     /// Hands on what most say and what nothing stands before, in order.

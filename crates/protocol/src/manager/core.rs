@@ -60,6 +60,17 @@ pub struct Item {
     pub body: Arc<Body>,
 }
 
+impl Item {
+    /// Tests alone: another one in its place, as a liar would say it.
+    #[cfg(any(test, feature = "forge"))]
+    #[must_use]
+    pub fn bent(&self) -> Self {
+        let mut bytes = self.body.bytes.clone();
+        bytes.iter_mut().next_back().into_iter().for_each(|b| *b ^= 1);
+        Self { body: Arc::new(Body { hash: Digest::of(&bytes), bytes }), ..self.clone() }
+    }
+}
+
 /// What concerns one agent.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Desk {
@@ -337,8 +348,8 @@ impl Core {
         if self.desks.len() >= DESKS_MAX && !self.desks.contains_key(&key) {
             self.tidy();
         }
+        let before = self.desks.get(&key).map_or(0, |desk| desk.print(key));
         let desk = self.desks.entry(key).or_default();
-        let before = if *desk == Desk::default() { 0 } else { desk.print(key) };
         let result = act(desk);
         self.desk_sum = self.desk_sum.wrapping_sub(before).wrapping_add(desk.print(key));
         result
@@ -431,9 +442,19 @@ impl Core {
         })
     }
 
-    /// Tests alone: the memory of this replica goes bad.
+    /// Tests alone: the memory of this replica goes bad: it believes in something that nobody put into the order, or has lost a word.
     #[cfg(any(test, feature = "forge"))]
-    pub fn corrupt(&mut self) {
-        self.chain ^= 1;
+    pub fn corrupt(&mut self, chance: u64) {
+        if chance.is_multiple_of(3)
+            && let Some(key) = self.desks.iter().find(|(_, d)| !d.waiting.is_empty()).map(|(key, _)| *key)
+        {
+            self.change(key, |desk| desk.waiting.clear());
+            return;
+        }
+        let seats = self.state.seats();
+        let (by, whom) = (seats[0], seats[(1 + chance as usize % 2) % seats.len()]);
+        let fact = Fact::Accused { by, whom, epoch: self.epoch };
+        let entry = Entry { at_ms: self.state.now_ms(), fact };
+        self.state.apply(&entry, &mut Vec::new());
     }
 }

@@ -6,7 +6,7 @@
 
 use super::state::NodeInfo;
 use super::steward::{Config, Input, Output, Record, Steward, Stored};
-use super::wire::Look;
+use super::wire::{Look, Sworn};
 use super::words::{Answer, Ask, At, Command, Key, Report};
 use crate::link::sign::Signer;
 use crate::member::Peer;
@@ -101,7 +101,8 @@ pub(super) struct Net {
     /// `cut[from][to]`.
     pub(super) cut: Vec<Vec<bool>>,
     pub(super) packets: u64,
-    /// What each host's decisions are looked at by, before they are kept.
+    /// All packets, while somebody wants them: from, to, how, bytes.
+    pub(super) tapped: Option<Vec<(usize, usize, Carriage, Vec<u8>)>>,
     queue: BTreeMap<(Instant, u64), Event>,
     fifo: BTreeMap<(usize, usize, Carriage), Instant>,
     sent: u64,
@@ -152,6 +153,7 @@ impl Net {
             expect: Some(expect),
             cut: vec![vec![false; nodes]; nodes],
             packets: 0,
+            tapped: None,
             queue: BTreeMap::new(),
             fifo: BTreeMap::new(),
             sent: 0,
@@ -261,6 +263,23 @@ impl Net {
                 }
             }
         }
+    }
+
+    /// The zone shows a node all others that it can hear.
+    pub(super) fn remeet(&mut self, host: usize) {
+        for other in (0..self.hosts.len()).filter(|&o| o != host) {
+            if self.is_up(other) {
+                self.notice(host, other, None);
+            }
+        }
+    }
+
+    /// A statement that a host signs though it is not so.
+    pub(super) fn forge(&self, host: usize, digest: u64) -> Sworn {
+        let steward = self.steward(host);
+        let mut statement = steward.replica().expect("a replica").core().statement();
+        statement.digest = digest;
+        Sworn::new(statement, self.hosts[host].life, &signer(host), "test")
     }
 
     pub(super) fn ask(&mut self, host: usize, ask: Ask) -> u64 {
@@ -396,6 +415,9 @@ impl Net {
 
     fn transmit(&mut self, from: usize, to: usize, carriage: Carriage, bytes: Vec<u8>) {
         self.packets += 1;
+        if let Some(tapped) = &mut self.tapped {
+            tapped.push((from, to, carriage, bytes.clone()));
+        }
         let lives = (self.hosts[from].life, self.hosts[to].life);
         let mut at = self.now + self.draw(self.weather.delay);
         let (loss, duplication) = (self.weather.loss, self.weather.duplication);

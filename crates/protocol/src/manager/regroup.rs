@@ -128,7 +128,8 @@ impl Joining {
         let others = group.seats.len() - 1;
         let same = |key: &Key| *key != me && self.sworn.get(key) == Some(&statement);
         let witnesses = group.keys().filter(same).count();
-        let is_whole = Some(statement.index) == self.index && mark.place.index == statement.index;
+        // Between the last entry in the state and the mark there are barriers of leaders only.
+        let is_whole = Some(statement.index) == self.index && mark.place.index >= statement.index;
         if is_whole && witnesses >= group.witnesses().min(others) {
             return Some((core, mark));
         }

@@ -19,6 +19,8 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 pub const BEAT: Duration = Duration::from_millis(250);
 /// A peer that missed two beats.
 pub const MISSED: Duration = Duration::from_millis(625);
+/// A peer that nobody heard for so long has lost its seat.
+const SILENT: Duration = Duration::from_secs(10);
 /// An agent's word waits so long for the leader to submit it.
 const LEADERS_TURN: Duration = Duration::from_millis(300);
 /// The next try to submit what the zone sees.
@@ -105,6 +107,8 @@ pub enum Act {
     Suspect(Key),
     /// This replica fell behind: take the state of another.
     Behind,
+    /// Something is odd: compare what replicas have after this entry.
+    Diagnose(u64),
 }
 
 /// What happened, for FI-5 and for people.
@@ -156,6 +160,8 @@ struct Peer {
     /// How far its clock is ahead of ours.
     ahead_ms: i64,
     hears: u8,
+    /// It missed two beats, and that was looked into.
+    missed: bool,
 }
 
 /// What an agent says that is not ordered yet.
@@ -259,8 +265,8 @@ pub struct Replica {
     group: Group,
     /// None until the state from which it begins is on disk.
     order: Option<Order>,
-    /// Where the order stood when the state was taken elsewhere.
-    mark: Option<Mark>,
+    /// Where the order stood when the state after that entry was taken elsewhere.
+    mark: Option<(u64, Mark)>,
     records: Vec<Vec<u8>>,
     core: Core,
     rng: Rng,
@@ -288,6 +294,13 @@ pub struct Replica {
     behind: bool,
     led_from: Option<Instant>,
     accused: BTreeSet<Key>,
+    /// All decisions of entries behind this one are remembered.
+    decided_from: u64,
+    /// Nobody can say what is true: nothing is decided any more.
+    halted: bool,
+    /// Tests alone: it says wrong things to agents.
+    #[cfg(any(test, feature = "forge"))]
+    lies: bool,
 }
 
 impl Replica {
@@ -302,7 +315,7 @@ impl Replica {
         around: &mut Around<'_>,
     ) -> Option<Self> {
         let mut replica = Self::with((key, boot, config), group, core, rng, around.now)?;
-        replica.mark = mark;
+        replica.mark = mark.map(|mark| (replica.core.index(), mark));
         replica.save(around);
         Some(replica)
     }
@@ -333,8 +346,8 @@ impl Replica {
         now: Instant,
     ) -> Option<Self> {
         let me = group.member(key)?;
-        let peer = Peer { heard_at: now, statement: None, ahead_ms: 0, hears: 0 };
-        let (peers, statement) = (vec![peer; group.seats.len()], core.statement());
+        let peer = Peer { heard_at: now, statement: None, ahead_ms: 0, hears: 0, missed: false };
+        let (peers, statement, decided_from) = (vec![peer; group.seats.len()], core.statement(), core.index());
         Some(Self {
             key,
             me,
@@ -366,6 +379,10 @@ impl Replica {
             behind: false,
             led_from: None,
             accused: BTreeSet::new(),
+            decided_from,
+            halted: false,
+            #[cfg(any(test, feature = "forge"))]
+            lies: false,
         })
     }
 
@@ -481,7 +498,7 @@ impl Replica {
             let now = around.now;
             self.order = Order::recover(self.config, seat, index, records, self.rng.clone(), now).ok();
         }
-        if let Some(mark) = self.mark.take_if(|m| m.place.index <= index) {
+        if let Some((_, mark)) = self.mark.take_if(|m| m.0 <= index) {
             self.drive(Some(order::Input::Restored { mark }), around);
         }
         self.drive(Some(order::Input::Saved { up_to: index }), around);
@@ -535,7 +552,7 @@ impl Replica {
         let state = self.core.state();
         let known = state.node(&agent).is_some_and(|n| n.incarnation == incarnation) && !state.is_lost(&agent);
         // Without a leader nobody knows whether the others have given the agent up.
-        let decides = !self.stalled && self.order.as_ref().is_some_and(|o| o.leader().is_some());
+        let decides = !self.stalled && !self.halted && self.order.as_ref().is_some_and(|o| o.leader().is_some());
         let noted =
             self.core.desk(agent).filter(|d| d.incarnation == incarnation).map_or((0, 0), |d| (d.asks, d.reports));
         Packet::Heard { epoch: self.group.epoch, beat, incarnation, noted, granted: known && decides }
@@ -641,9 +658,11 @@ impl Replica {
     /// What we have, or had, after an entry; signed.
     #[must_use]
     pub fn swear(&self, epoch: u32, index: u64, around: &Around<'_>) -> Option<Sworn> {
-        let statement = *self.ring.iter().rev().find(|s| s.index == index && s.epoch == epoch)?;
-        let proof = Proof::sign(around.signer, &statement_context(around.cluster), &statement);
-        Some(Sworn { statement, by: self.key, proof })
+        // What is here now, not what was: memories go bad between entries, too.
+        let now = Some(self.core.statement()).filter(|s| s.index == index && s.epoch == epoch);
+        let statement =
+            now.or_else(|| self.ring.iter().rev().find(|s| s.index == index && s.epoch == epoch).copied())?;
+        Some(Sworn::new(statement, self.boot, around.signer, around.cluster))
     }
 
     /// Somebody wants to know what we had after an entry.
@@ -653,12 +672,32 @@ impl Replica {
         }
     }
 
+    /// An agent shows two voices that differ, or one that is alone; their signatures were checked.
+    pub fn on_differ(&mut self, one: &Ballot, other: &Ballot, around: &mut Around<'_>) {
+        let id = one.vote.id;
+        if id.epoch != self.group.epoch || id.index > self.core.index() || id.index <= self.decided_from {
+            return;
+        }
+        // One of them says what we decided, or we are the odd one.
+        let ours = self.decided.get(&id).copied();
+        let is_right = |b: &Ballot| ours == Some(b.vote.hash);
+        let lies = [one, other].into_iter().filter(|b| !is_right(b) && b.by != self.key);
+        lies.map(|b| b.by).collect::<BTreeSet<_>>().into_iter().for_each(|whom| self.accuse(whom, around));
+        around.acts.push(Act::Diagnose(self.core.index()));
+    }
+
+    /// Nobody can say what is true.
+    pub fn halt(&mut self) {
+        self.halted = true;
+    }
+
     /// Takes a state that two others have, when it is newer.
     pub fn install(&mut self, core: Core, mark: Mark, around: &mut Around<'_>) {
         if core.epoch() == self.group.epoch && core.index() > self.core.index() && self.order.is_some() {
             self.core = core;
-            (self.mark, self.behind) = (Some(mark), false);
+            (self.mark, self.behind) = (Some((self.core.index(), mark)), false);
             self.ring = VecDeque::from([self.core.statement()]);
+            (self.decided_from, self.decided) = (self.core.index(), BTreeMap::new());
             self.save(around);
         }
     }
@@ -693,6 +732,7 @@ impl Replica {
             self.submit_done(around);
         }
         self.submit_tick(around);
+        self.watch_peers(around);
         self.watch_agents(around);
         self.announce(around);
         self.say_again(around);
@@ -701,6 +741,31 @@ impl Replica {
         }
         if self.copy.as_ref().is_some_and(|c| now.since(c.taken_at) > COPY * 6) {
             self.copy = None;
+        }
+    }
+
+    /// CM-3: a peer that missed two beats, or shows something else than we had, is looked into; one that nobody has heard for long has lost
+    /// its seat.
+    fn watch_peers(&mut self, around: &mut Around<'_>) {
+        let now = around.now;
+        let me = usize::from(self.me.0);
+        for i in (0..self.peers.len()).filter(|&i| i != me) {
+            let silence = now.since(self.peers[i].heard_at);
+            let differs = self.peers[i].statement.is_some_and(|theirs| {
+                self.ring.iter().rev().find(|s| s.index == theirs.index).is_some_and(|ours| *ours != theirs)
+            });
+            let missed = silence >= MISSED && !self.peers[i].missed;
+            self.peers[i].missed = silence >= MISSED;
+            if missed || differs {
+                around.acts.push(Act::Diagnose(self.core.index()));
+            }
+            let others_hear = (0..self.peers.len())
+                .filter(|&o| o != i && now.since(self.peers[o].heard_at) < MISSED)
+                .any(|o| self.peers[o].hears & 1 << i != 0);
+            if silence >= SILENT && !others_hear && now.since(self.began_at) >= SILENT && !self.stalled {
+                let whom = self.group.key(Member(i as u8));
+                whom.into_iter().for_each(|whom| self.accuse(whom, around));
+            }
         }
     }
 
@@ -786,6 +851,11 @@ impl Replica {
     }
 
     fn say(&self, to: Key, item: &Item, whole: bool, around: &mut Around<'_>) {
+        if self.halted {
+            return;
+        }
+        #[cfg(any(test, feature = "forge"))]
+        let item = &if self.lies { item.bent() } else { item.clone() };
         let vote = Vote { id: item.id, after: item.after, to, hash: item.body.hash };
         let proof = Proof::sign(around.signer, &vote_context(around.cluster), &vote);
         let turn = usize::from(to.0[0]).wrapping_add(item.id.index as usize) % self.group.seats.len();
@@ -940,7 +1010,7 @@ impl Replica {
     }
 
     fn submit_bytes(&mut self, message: &[u8], around: &mut Around<'_>) -> bool {
-        if self.order.is_none() || self.next.is_some() {
+        if self.order.is_none() || self.next.is_some() || self.halted {
             return false;
         }
         let refused = around.counters.refused;
@@ -998,8 +1068,11 @@ impl Replica {
             around.acts.push(Act::Send(key, self.heard_of(key, incarnation, 0)));
         }
         for (to, item) in &applied.words {
-            if self.decided.insert(item.id, item.body.hash).is_none() && self.decided.len() > DECIDED {
-                self.decided.pop_first();
+            self.decided.insert(item.id, item.body.hash);
+            if self.decided.len() > DECIDED
+                && let Some((id, _)) = self.decided.pop_first()
+            {
+                self.decided_from = id.index;
             }
             if let Some(listener) = self.agents.get_mut(to) {
                 listener.told_at = around.now;
@@ -1032,8 +1105,14 @@ impl Replica {
 
     /// Tests alone: its memory goes bad.
     #[cfg(any(test, feature = "forge"))]
-    pub fn corrupt(&mut self) {
-        self.core.corrupt();
+    pub fn corrupt(&mut self, chance: u64) {
+        self.core.corrupt(chance);
+    }
+
+    /// Tests alone: from now on it tells agents other things than it decided.
+    #[cfg(any(test, feature = "forge"))]
+    pub fn lie(&mut self) {
+        self.lies = true;
     }
 }
 
@@ -1047,12 +1126,6 @@ pub fn heartbeat(nodes: usize) -> Duration {
 #[must_use]
 pub fn vote_context(cluster: &str) -> Vec<u8> {
     [b"phalanx command ", cluster.as_bytes()].concat()
-}
-
-/// What signatures of statements are about.
-#[must_use]
-pub fn statement_context(cluster: &str) -> Vec<u8> {
-    [b"phalanx statement ", cluster.as_bytes()].concat()
 }
 
 /// The link of the group that follows.

@@ -5,13 +5,13 @@
 
 use super::agent::{self, Agent};
 use super::core::Core;
-use super::diagnose::Doctor;
+use super::diagnose::{Doctor, Verdict};
 use super::found::{Founder, Founding, Step};
 use super::group::{Chain, Group, Link, Proof};
 use super::regroup::Joining;
-use super::replica::{self, Around, Counters, Prior, Replica, heartbeat, link_of, statement_context, vote_context};
+use super::replica::{self, Around, Counters, Prior, Replica, heartbeat, link_of, vote_context};
 use super::state::NodeInfo;
-use super::wire::{Id, Look, Packet, Said, Sworn, Weight, Word};
+use super::wire::{Ballot, Id, Look, Packet, Said, Sworn, Weight, Word};
 use super::words::{Answer, Ask, Command, Key, Report, decode, encode};
 use crate::link::sign::Signer;
 use crate::member::Peer;
@@ -30,6 +30,8 @@ const WRITES_MAX: usize = 4096;
 const LOOPED_MAX: usize = 4096;
 /// What was chosen and not proved is announced, and missing signatures are asked for, so often.
 const PROOFS: Duration = Duration::from_millis(500);
+/// Statements that are looked at in one packet.
+const SWORN_MAX: usize = 8;
 /// An ended order answers for so long, when nobody says sooner that all have seen its end.
 const LINGER: Duration = Duration::from_secs(600);
 
@@ -270,6 +272,12 @@ pub struct Steward {
     next_token: u64,
     proofs_at: Instant,
     trouble: String,
+    /// No replica begins here in this epoch: one that did has lost what it promised, or was wrong.
+    barred: u32,
+    /// Why the replica here ended, in words.
+    ended: String,
+    /// Why the group stopped, in words.
+    halted: String,
     looped: VecDeque<(Weight, Packet)>,
 }
 
@@ -301,6 +309,9 @@ impl Steward {
             next_token: 1,
             proofs_at: now,
             trouble: String::new(),
+            barred: 0,
+            ended: String::new(),
+            halted: String::new(),
             looped: VecDeque::new(),
             config,
         };
@@ -448,6 +459,9 @@ impl Machine for Steward {
             self.proofs_at = now + PROOFS;
             self.on_proofs_due(now, out);
         }
+        if now >= self.doctor.deadline() {
+            self.on_case_due(now, out);
+        }
         if self.joining.as_ref().is_some_and(|j| now >= j.deadline()) {
             self.ask_to_join(now, out);
         }
@@ -459,7 +473,14 @@ impl Machine for Steward {
         let prior = self.prior.as_ref().map_or(Instant::NEVER, |(p, until)| p.deadline().min(*until));
         let joining = self.joining.as_ref().map_or(Instant::NEVER, Joining::deadline);
         let proofs = if self.has_seat() || self.replica.is_some() { self.proofs_at } else { Instant::NEVER };
-        self.agent.deadline().min(self.founder.deadline()).min(replica).min(prior).min(joining).min(proofs)
+        self.agent
+            .deadline()
+            .min(self.founder.deadline())
+            .min(self.doctor.deadline())
+            .min(replica)
+            .min(prior)
+            .min(joining)
+            .min(proofs)
     }
 
     fn fingerprint(&self, print: &mut Fingerprint) {
@@ -662,7 +683,7 @@ impl Steward {
         }
     }
 
-    fn on_vote(&mut self, now: Instant, ballot: super::wire::Ballot, body: Option<Vec<u8>>, out: &mut impl Out) {
+    fn on_vote(&mut self, now: Instant, ballot: Ballot, body: Option<Vec<u8>>, out: &mut impl Out) {
         let Some(group) = self.chain.group() else { return };
         let context = vote_context(&self.config.cluster);
         let is_ours =
@@ -672,7 +693,7 @@ impl Steward {
             return;
         }
         let mut acts = Vec::new();
-        self.agent.on_vote(ballot, body, group, &mut acts);
+        self.agent.on_vote(now, ballot, body, group, &mut acts);
         self.settle_agent(now, acts, out);
     }
 
@@ -738,7 +759,7 @@ impl Steward {
             counters: &mut self.counters,
         };
         self.replica = Replica::new(seat, group, core, mark, rng, &mut around);
-        self.doctor = Doctor::default();
+        self.doctor = Doctor::new(self.replica.as_ref().map_or(0, |r| r.group().epoch));
         self.settle_replica(now, acts, out);
     }
 
@@ -760,6 +781,10 @@ impl Steward {
     /// The group is another one than before.
     fn group_changed(&mut self, now: Instant, out: &mut impl Out) {
         self.founder.rest();
+        if !self.has_seat() {
+            // Others have seen its end.
+            self.replica = None;
+        }
         let bytes = self.chain.encode();
         self.leave(now, Leaving::Persist(Written::Group, bytes, false), out);
         let mut acts = Vec::new();
@@ -797,7 +822,8 @@ impl Steward {
                 }
             }
         }
-        let lacks = self.replica.as_ref().is_none_or(|r| r.group().epoch < link.group.epoch);
+        let epoch = link.group.epoch;
+        let lacks = self.replica.as_ref().is_none_or(|r| r.group().epoch < epoch) && self.barred < epoch;
         if self.has_seat() && lacks && self.joining.as_ref().is_none_or(|j| j.epoch() != link.group.epoch) {
             self.joining = Some(Joining::new(link.group.epoch, now));
             self.ask_to_join(now, out);
@@ -807,6 +833,7 @@ impl Steward {
     fn ask_to_join(&mut self, now: Instant, out: &mut impl Out) {
         let Some(group) = self.chain.group() else { return };
         let lacks = self.replica.as_ref().is_none_or(|r| r.group().epoch < group.epoch || r.is_behind());
+        let lacks = lacks && self.barred < group.epoch;
         if !lacks || group.member(self.key).is_none() {
             self.joining = None;
             return;
@@ -866,31 +893,91 @@ impl Steward {
     // Diagnosis.
 
     fn on_declared(&mut self, now: Instant, sworn: &[Sworn], out: &mut impl Out) {
-        let context = statement_context(&self.config.cluster);
-        for s in sworn.iter().take(order::MEMBERS_BOUND) {
-            if !self.is_of_group(s.by) || !s.proof.holds(self.signer.verifier(), s.by, &context, &s.statement) {
+        let mut news = None;
+        for s in sworn.iter().take(SWORN_MAX) {
+            if !self.is_of_group(s.by) || !s.holds(self.signer.verifier(), &self.config.cluster) {
                 self.counters.unproved += 1;
                 continue;
             }
             if let Some(joining) = &mut self.joining {
                 joining.on_sworn(s.by, s.statement);
             }
-            self.doctor.on_sworn(*s);
+            if self.doctor.on_sworn(*s) {
+                news = Some(s.statement.index);
+            }
         }
         self.try_to_join(now, out);
-        self.diagnose(now, out);
+        if let Some(index) = news
+            && self.replica.is_some()
+        {
+            // Who is not heard by one of us is heard by way of us.
+            self.doctor.open(index, now);
+            self.pass_on(index, out);
+        }
+        self.judge(now, out);
     }
 
-    fn on_differ(
-        &mut self,
-        _now: Instant,
-        _one: &super::wire::Ballot,
-        _other: &super::wire::Ballot,
-        _out: &mut impl Out,
-    ) {
+    /// Something is odd: what have the others after this entry?
+    fn open_case(&mut self, now: Instant, index: u64) {
+        let several = self.group().is_some_and(|g| g.seats.len() > 1);
+        if several && self.replica.is_some() && self.doctor.open(index, now) {
+            self.counters.self_diagnoses += 1;
+        }
     }
 
-    fn diagnose(&mut self, _now: Instant, _out: &mut impl Out) {}
+    fn on_case_due(&mut self, now: Instant, out: &mut impl Out) {
+        let Some(index) = self.doctor.due(now) else { return };
+        let Some(replica) = &self.replica else { return };
+        let epoch = replica.group().epoch;
+        let mut ours = None;
+        self.with_replica(now, out, |r, around| ours = r.swear(epoch, index, around));
+        ours.into_iter().for_each(|s| _ = self.doctor.on_sworn(s));
+        let known = self.doctor.known(index);
+        let others: Vec<_> = self.group().map_or(Vec::new(), |g| g.keys().filter(|k| *k != self.key).collect());
+        for key in others {
+            self.send(key, Packet::Declared(known.clone()), out);
+            if !known.iter().any(|s| s.by == key) {
+                self.send(key, Packet::Declare { epoch, index }, out);
+            }
+        }
+        self.judge(now, out);
+    }
+
+    fn judge(&mut self, now: Instant, out: &mut impl Out) {
+        let Some(replica) = &self.replica else { return };
+        let group = replica.group().clone();
+        match self.doctor.judge(self.key, &group) {
+            Some(Verdict::Wrong(key)) => self.with_replica(now, out, |r, around| r.accuse(key, around)),
+            Some(Verdict::WeAreWrong) => {
+                self.barred = group.epoch;
+                self.replica = None;
+                self.ended = "the replica here had another state than both others: it ended, and its seat moves".into();
+            }
+            Some(Verdict::Nobody(why)) => {
+                self.halted = why;
+                self.with_replica(now, out, |r, _| r.halt());
+            }
+            None => {}
+        }
+    }
+
+    fn pass_on(&mut self, index: u64, out: &mut impl Out) {
+        let known = self.doctor.known(index);
+        let others: Vec<_> = self.group().map_or(Vec::new(), |g| g.keys().filter(|k| *k != self.key).collect());
+        others.into_iter().for_each(|key| self.send(key, Packet::Declared(known.clone()), out));
+    }
+
+    fn on_differ(&mut self, now: Instant, one: &Ballot, other: &Ballot, out: &mut impl Out) {
+        let context = vote_context(&self.config.cluster);
+        let verifier = self.signer.verifier();
+        let holds = |b: &Ballot| self.is_of_group(b.by) && b.proof.holds(verifier, b.by, &context, &b.vote);
+        let is_one = one.vote.id == other.vote.id && one.vote.to == other.vote.to;
+        if is_one && holds(one) && holds(other) {
+            self.with_replica(now, out, |r, around| r.on_differ(one, other, around));
+        } else {
+            self.counters.unproved += 1;
+        }
+    }
 
     // What leaves.
 
@@ -923,6 +1010,7 @@ impl Steward {
                     self.leave(now, Leaving::Persist(Written::State { epoch, index }, bytes, false), out);
                 }
                 replica::Act::Suspect(node) => self.leave(now, Leaving::Suspect(node), out),
+                replica::Act::Diagnose(index) => self.open_case(now, index),
                 replica::Act::Behind => {
                     let epoch = self.replica.as_ref().map_or(0, |r| r.group().epoch);
                     if epoch == self.chain.epoch() && self.joining.is_none() {
@@ -979,6 +1067,12 @@ impl Steward {
     }
 
     fn find_trouble(&self) -> String {
+        if !self.halted.is_empty() {
+            return self.halted.clone();
+        }
+        if !self.ended.is_empty() && self.replica.is_none() && self.has_seat() {
+            return self.ended.clone();
+        }
         if self.replica.as_ref().is_some_and(Replica::is_stalled) {
             return "too few replicas are there: nothing is decided until one of the others is back".into();
         }

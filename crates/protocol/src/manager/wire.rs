@@ -96,6 +96,8 @@ pub struct Statement {
 pub struct Sworn {
     /// What is said.
     pub statement: Statement,
+    /// By which start of it.
+    pub boot: u64,
     /// By whom.
     pub by: Key,
     /// The signature.
@@ -173,7 +175,7 @@ pub enum Packet {
     Vote(Ballot, Option<Vec<u8>>),
     /// Compositions of the group, oldest first.
     Announce(Vec<Link>),
-    /// Two voices for one decision that are not the same.
+    /// Two voices for one decision that are not the same; twice the same one when nobody else says anything of the kind.
     Differ(Ballot, Ballot),
     /// Say what you have, after that entry.
     Declare {
