@@ -24,15 +24,19 @@
 //! | `talk` | what their MPI libraries ask for, over sockets |
 //! | `watch` | waiting for their files and deaths |
 //! | `console` | home: what all ranks write, and what rank 0 reads |
-//! | `frames` | what the shepherds of a job say to each other |
+//! | `home` | what the shepherds of a job tell each other, and home the console |
+//! | `frames` | the bytes of it |
+//! | `seats` | ranks in the job's view |
 
 mod console;
 mod desk;
 mod frames;
+mod home;
 pub mod news;
 pub mod pmi;
 mod ranks;
 mod reduce;
+mod seats;
 mod spawn;
 pub mod sweep;
 mod talk;
