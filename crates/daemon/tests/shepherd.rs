@@ -7,7 +7,7 @@ use nix::unistd::Pid;
 use phalanx_api::run::{RankEnd, Stream, ToConsole};
 use phalanx_cluster::example;
 use phalanx_daemon::shepherd::words::{ToDaemon, ToShepherd};
-use shepherds::{Console, Shepherds, program, shell};
+use shepherds::{Shepherds, program, shell};
 
 /// Output comes whole and in order, also of ranks that write more than anybody keeps; statuses are those of the processes.
 #[test]
@@ -20,6 +20,7 @@ fn output_is_whole_and_in_order() {
     let mut job = Shepherds::start(4, 8, shell(8, &script));
     let mut console = job.console();
     job.go();
+    console.read_until(|c| c.ends.len() == 8);
     let ends = job.wait_for_ends(8);
     job.over(7);
     let status = console.wait_for_over();
@@ -245,4 +246,5 @@ fn a_host_that_dies_leaves_the_view() {
     assert!(matches!(&said, ToDaemon::Missed { ranks, proven: true, .. } if *ranks == gone), "{said:?}");
     job.over(137);
     console.wait_for_over();
+    assert!(gone.iter().all(|&rank| console.ends.contains(&(rank, RankEnd::Lost))), "{:?}", console.ends);
 }

@@ -21,6 +21,12 @@ const AHEAD: usize = 64;
 /// A console comes within this time, or nobody waits for the job.
 const PATIENCE: Duration = Duration::from_secs(10);
 
+/// A console that came before the daemon said that one may, and what was typed there.
+pub(super) struct Early {
+    pub(super) caller: Caller,
+    pub(super) typed: Vec<(Vec<u8>, Option<OwnedSemaphorePermit>)>,
+}
+
 /// Something for the console.
 struct Item {
     frame: Vec<u8>,
@@ -61,8 +67,10 @@ pub(super) struct Console {
     /// What hosts may forward anew.
     taken: BTreeMap<SocketAddr, u64>,
     input: Input,
-    /// Ranks that were started, until all were.
+    /// Ranks that were started in this attempt.
     started: BTreeSet<u32>,
+    /// Those of them of which it was said that they ended.
+    ended: BTreeSet<u32>,
     /// The attempt of which it was said that it runs.
     running: Option<u32>,
     /// Hosts that may have output still.
@@ -83,6 +91,7 @@ impl Console {
             taken: BTreeMap::new(),
             input: Input::default(),
             started: BTreeSet::new(),
+            ended: BTreeSet::new(),
             running: None,
             hosts: BTreeSet::new(),
             over: None,
@@ -93,6 +102,7 @@ impl Console {
     /// Another attempt begins: rank 0 reads what the one before has not.
     pub(super) fn begin(&mut self) {
         self.started.clear();
+        self.ended.clear();
         (self.input.to, self.input.under_way, self.input.end_told) = (None, 0, false);
     }
 
@@ -192,7 +202,17 @@ impl Console {
     }
 
     pub(super) fn on_ended(&mut self, rank: u32, end: RankEnd, desk: &mut Desk) {
+        self.ended.insert(rank);
         self.say(&ToConsole::Ended { rank, end }, desk);
+    }
+
+    /// A host is gone with ranks whose ends it has not said.
+    pub(super) fn on_lost(&mut self, ranks: &[u32], desk: &mut Desk) {
+        for &rank in ranks {
+            if self.started.contains(&rank) && !self.ended.contains(&rank) {
+                self.on_ended(rank, RankEnd::Lost, desk);
+            }
+        }
     }
 
     /// Ranks were started on a host: the first time, or again.
@@ -206,6 +226,7 @@ impl Console {
     ) {
         self.hosts.insert(host);
         self.started.extend(ranks);
+        self.ended.retain(|rank| !ranks.contains(rank));
         if ranks.contains(&0) {
             (self.input.to, self.input.under_way, self.input.end_told) = (Some(host), 0, false);
         }

@@ -24,15 +24,19 @@
 //! | `talk` | what their MPI libraries ask for, over sockets |
 //! | `watch` | waiting for their files and deaths |
 //! | `console` | home: what all ranks write, and what rank 0 reads |
-//! | `frames` | what the shepherds of a job say to each other |
+//! | `home` | what the shepherds of a job tell each other, and home the console |
+//! | `frames` | the bytes of it |
+//! | `seats` | ranks in the job's view |
 
 mod console;
 mod desk;
 mod frames;
+mod home;
 pub mod news;
 pub mod pmi;
 mod ranks;
 mod reduce;
+mod seats;
 mod spawn;
 pub mod sweep;
 mod talk;
@@ -132,7 +136,7 @@ struct Shepherd {
     /// The manager's job is over, and nothing of it is left here.
     is_done: bool,
     /// A console that came before the daemon said that one may.
-    early_console: Option<work::Early>,
+    early_console: Option<console::Early>,
 }
 
 /// Runs a shepherd until its job has no tasks here any more.

@@ -10,10 +10,9 @@
 //! elsewhere, so they are killed here first.
 
 use super::Shepherd;
-use super::console::{Console, Feed};
-use super::desk::{Caller, Desk};
-use super::frames::{self, Frame, Words};
-use super::news::Said;
+use super::console::Console;
+use super::desk::Desk;
+use super::frames::{self, Words};
 use super::pmi::{Pmi, Setting};
 use super::ranks::{Rank, Ranks};
 use super::spawn::{self, Fits};
@@ -22,14 +21,13 @@ use super::watch::Watch;
 use super::words::{Crew, ToDaemon, ToShepherd, Work};
 use nix::sys::resource::rlim_t;
 use nix::sys::signal::Signal;
-use phalanx_api::run::{OnFailure, RankEnd, ToConsole, ToConsoleShepherd};
+use phalanx_api::run::{OnFailure, RankEnd, ToConsole};
 use phalanx_core::{Addr, Duration, Instant};
 use phalanx_protocol::company::Seat;
-use phalanx_protocol::view::{Change, Person, Task, View, Wanted};
+use phalanx_protocol::view::{Person, Task, View};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::net::SocketAddr;
 use std::os::fd::AsRawFd;
-use tokio::sync::OwnedSemaphorePermit;
 
 /// Ranks run so long without word of a lease.
 const LEASE: Duration = Duration::from_secs(10);
@@ -37,9 +35,7 @@ const LEASE: Duration = Duration::from_secs(10);
 const LOOK: Duration = Duration::from_millis(20);
 /// Frames for hosts that have no room are tried again so often.
 const RETRY: Duration = Duration::from_millis(100);
-/// A rank that starts again knocks so often …
-const KNOCK: Duration = Duration::from_millis(100);
-/// … and so long, before it counts as one that could not be started.
+/// A rank that starts again knocks so long before it counts as one that could not be started.
 const KNOCKS: Duration = Duration::from_secs(10);
 /// At the end home is waited for at most so long while it does not answer.
 const FAREWELL: Duration = Duration::from_secs(10);
@@ -48,7 +44,7 @@ const ATTEMPT_BITS: u32 = 16;
 
 /// How far an attempt is on this node.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Phase {
+pub(super) enum Phase {
     /// Nothing was started.
     Ready,
     /// Ranks were started.
@@ -59,19 +55,13 @@ enum Phase {
     Cleared,
 }
 
-/// A console that came before the daemon said that one may, and what was typed there.
-pub(super) struct Early {
-    caller: Caller,
-    typed: Vec<(Vec<u8>, Option<OwnedSemaphorePermit>)>,
-}
-
 /// A rank that is to start again, and knocks at the view.
-struct Knocking {
-    rank: u32,
-    life: u32,
-    seat: Option<Seat>,
-    next: Instant,
-    until: Instant,
+pub(super) struct Knocking {
+    pub(super) rank: u32,
+    pub(super) life: u32,
+    pub(super) seat: Option<Seat>,
+    pub(super) next: Instant,
+    pub(super) until: Instant,
 }
 
 /// A job that the manager runs.
@@ -82,33 +72,35 @@ pub(super) struct Managed {
     /// A barrier of theirs waits for a view that this host is in.
     pub(super) musters_again: bool,
     /// What is run, as it was said last.
-    work: Work,
-    fits: Option<Fits>,
-    phase: Phase,
+    pub(super) work: Work,
+    pub(super) fits: Option<Fits>,
+    pub(super) phase: Phase,
     /// The number that the first task here has in the attempt's view.
-    first: Seat,
+    pub(super) first: Seat,
     /// Where the console is.
-    home: Option<SocketAddr>,
+    pub(super) home: Option<SocketAddr>,
     /// It is gone for sure, or does not answer.
-    home_is_lost: bool,
-    crews: Vec<Crew>,
-    contacts: Vec<SocketAddr>,
-    knocking: Vec<Knocking>,
-    lease: Instant,
+    pub(super) home_is_lost: bool,
+    pub(super) crews: Vec<Crew>,
+    pub(super) contacts: Vec<SocketAddr>,
+    pub(super) knocking: Vec<Knocking>,
+    pub(super) lease: Instant,
     /// The console, where it is here.
     pub(super) console: Option<Console>,
     /// Frames for which there was no room.
-    unsent: VecDeque<(SocketAddr, Vec<u8>)>,
+    pub(super) unsent: VecDeque<(SocketAddr, Vec<u8>)>,
     /// Home was told that we have nothing more to say of this attempt.
-    drained: Option<u32>,
+    pub(super) drained: Option<u32>,
     /// Home knows it.
-    dismissed: bool,
+    pub(super) dismissed: bool,
     /// The job is over, since when.
-    over: Option<Instant>,
+    pub(super) over: Option<Instant>,
+    /// Hosts that did not answer.
+    pub(super) silent: BTreeSet<SocketAddr>,
     /// Hosts of which it was said that their ranks are gone.
-    missed: BTreeSet<(SocketAddr, bool)>,
+    pub(super) missed: BTreeSet<(SocketAddr, bool)>,
     /// The limits of open files as they were.
-    files: Option<(rlim_t, rlim_t)>,
+    pub(super) files: Option<(rlim_t, rlim_t)>,
 }
 
 impl Managed {
@@ -132,6 +124,7 @@ impl Managed {
             drained: None,
             dismissed: false,
             over: None,
+            silent: BTreeSet::new(),
             missed: BTreeSet::new(),
             files: spawn::open_many_files(),
         }
@@ -160,7 +153,7 @@ impl Managed {
     }
 
     /// The name of each rank's node.
-    fn nodes(&self) -> Vec<String> {
+    pub(super) fn nodes(&self) -> Vec<String> {
         let size = self.work.nodes.iter().flatten().map(|r| r.1).max().unwrap_or_default();
         (0..size).map(|rank| self.node_of(rank)).collect()
     }
@@ -178,12 +171,6 @@ impl Managed {
         let at = self.work.nodes.iter().position(holds);
         at.and_then(|at| self.work.names.get(at)).cloned().unwrap_or_default()
     }
-
-    /// Ranks of the shepherd at an address as the attempt began, and the start of each.
-    fn began_at(&self, addr: SocketAddr) -> BTreeMap<u32, Seat> {
-        let crews = self.crews.iter().filter(|c| c.addr == addr);
-        crews.flat_map(|c| ranks_of(c).zip(c.first..)).collect()
-    }
 }
 
 fn setting(name: &str, work: &Work) -> Setting {
@@ -193,7 +180,7 @@ fn setting(name: &str, work: &Work) -> Setting {
     Setting { name, size, nodes: work.nodes.clone(), programs, universe: size }
 }
 
-fn ranks_of(crew: &Crew) -> impl Iterator<Item = u32> {
+pub(super) fn ranks_of(crew: &Crew) -> impl Iterator<Item = u32> {
     crew.ranks.iter().flat_map(|&(from, to)| from..to)
 }
 
@@ -306,6 +293,7 @@ impl Shepherd {
         managed.phase = Phase::Ready;
         (managed.drained, managed.dismissed) = (None, false);
         managed.missed.clear();
+        managed.silent.clear();
         managed.knocking.clear();
         managed.crews.clear();
         if let Some(console) = &mut managed.console {
@@ -352,7 +340,7 @@ impl Shepherd {
     }
 
     /// Starts ranks whose seats are taken.
-    fn start(&mut self, ranks: &[(u32, Option<Seat>)], life: u32) {
+    pub(super) fn start(&mut self, ranks: &[(u32, Option<Seat>)], life: u32) {
         let socket = self.socket.display().to_string();
         let Some(work) = &mut self.work else { return };
         let attempt = work.work.attempt;
@@ -420,34 +408,7 @@ impl Shepherd {
         self.knock();
     }
 
-    /// Ranks that are to start again are let into the view first.
-    fn knock(&mut self) {
-        let now = self.driver.now();
-        let Some(work) = &mut self.work else { return };
-        let contacts: Vec<Addr> = work.contacts.iter().copied().map(Addr::Ip).collect();
-        let mut late = Vec::new();
-        work.knocking.retain_mut(|k| {
-            if k.until <= now {
-                late.push((k.rank, k.life, k.seat));
-                return false;
-            }
-            if k.seat.is_none() && k.next <= now {
-                let wanted = Wanted::Again(Task(k.rank));
-                k.seat = Some(self.driver.act(|company, now, out| company.join(now, wanted, &contacts, out)));
-            }
-            true
-        });
-        for (rank, life, seat) in late {
-            let attempt = work.work.attempt;
-            work.ranks.add((attempt, rank, life), None, Err(RankEnd::Missing(nix::libc::ETIMEDOUT)));
-            if let Some(seat) = seat {
-                self.driver.act(|company, now, out| company.part(now, seat, out));
-            }
-        }
-        self.say_ends();
-    }
-
-    fn on_signal(&mut self, signal: i32) {
+    pub(super) fn on_signal(&mut self, signal: i32) {
         if let (Some(work), Ok(signal)) = (&self.work, Signal::try_from(signal)) {
             work.ranks.signal(signal);
         }
@@ -609,334 +570,5 @@ impl Shepherd {
                 is_heard || (work.ranks.are_drained() && over + FAREWELL <= now)
             }
         }
-    }
-}
-
-/// The console, and what shepherds say to each other.
-impl Shepherd {
-    /// A console that came before the daemon's word.
-    fn admit_console(&mut self) {
-        if let Some(Early { caller, typed }) = self.early_console.take() {
-            self.on_console(caller, ToConsoleShepherd::Attach);
-            typed.into_iter().for_each(|(bytes, place)| self.on_typed(caller, bytes, place));
-        }
-    }
-
-    pub(super) fn on_console(&mut self, caller: Caller, words: ToConsoleShepherd) {
-        if self.work.as_ref().is_none_or(|w| w.console.is_none()) && words == ToConsoleShepherd::Attach {
-            self.early_console = Some(Early { caller, typed: Vec::new() });
-        }
-        let Some(console) = self.work.as_mut().and_then(|w| w.console.as_mut()) else { return };
-        match words {
-            ToConsoleShepherd::Attach => {
-                if !console.attach(caller, &mut self.desk) {
-                    let text = "the job has a console already".to_owned();
-                    self.desk.say(caller, &ToConsole::Note { text });
-                    self.desk.show_out(caller);
-                }
-            }
-            ToConsoleShepherd::Signal { signal } if console.is(caller) => {
-                if !self.daemons.is_empty() {
-                    return self.tell_daemons(&ToDaemon::Signalled { signal });
-                }
-                // Nobody is there to ask the manager; whoever typed it wants it now.
-                for host in console.hosts.clone() {
-                    self.tell_host(host, frames::words(&Words::Signal { signal }));
-                }
-            }
-            ToConsoleShepherd::Signal { .. } => {}
-        }
-    }
-
-    pub(super) fn on_typed(&mut self, caller: Caller, bytes: Vec<u8>, place: Option<OwnedSemaphorePermit>) {
-        // How much waits is bounded by the places that its caller has.
-        if let Some(early) = self.early_console.as_mut().filter(|e| e.caller == caller) {
-            return early.typed.push((bytes, place));
-        }
-        if let Some(console) = self.work.as_mut().and_then(|w| w.console.as_mut()).filter(|c| c.is(caller)) {
-            console.on_input(bytes, place);
-        }
-    }
-
-    pub(super) fn on_took(&mut self, caller: Caller) {
-        if let Some(console) = self.work.as_mut().and_then(|w| w.console.as_mut()).filter(|c| c.is(caller)) {
-            console.on_took(&mut self.desk);
-        }
-    }
-
-    /// True when it was the console.
-    pub(super) fn on_console_gone(&mut self, caller: Caller) -> bool {
-        if self.early_console.take_if(|e| e.caller == caller).is_some() {
-            return true;
-        }
-        let Some(work) = &mut self.work else { return false };
-        let Some(console) = work.console.as_mut().filter(|c| c.is(caller)) else { return false };
-        if console.on_gone() {
-            self.tell_daemons(&ToDaemon::Deserted);
-        }
-        true
-    }
-
-    /// What was taken is told to whose it was, what was typed to rank 0.
-    fn serve_console(&mut self) {
-        loop {
-            let Some(console) = self.work.as_mut().and_then(|w| w.console.as_mut()) else { return };
-            let taken = console.taken();
-            let feeds = console.feed(&mut self.desk);
-            if taken.is_empty() && feeds.is_empty() {
-                return;
-            }
-            for (host, bytes) in taken {
-                self.tell_host(host, frames::words(&Words::Taken { bytes }));
-            }
-            for feed in feeds {
-                match feed {
-                    Feed::Bytes(host, bytes) => self.tell_host(host, frames::input(&bytes)),
-                    Feed::End(host) => self.tell_host(host, frames::words(&Words::InputEnd)),
-                }
-            }
-        }
-    }
-
-    pub(super) fn tell_home(&mut self, words: &Words) {
-        self.tell_home_frame(frames::words(words));
-    }
-
-    pub(super) fn tell_home_frame(&mut self, frame: Vec<u8>) {
-        let Some(work) = &mut self.work else { return };
-        match work.home.filter(|_| !work.home_is_lost) {
-            Some(home) => self.tell_host(home, frame),
-            // Nobody is there to be told.
-            None => work.ranks.unacknowledged = 0,
-        }
-    }
-
-    fn tell_host(&mut self, host: SocketAddr, frame: Vec<u8>) {
-        if host == self.addr {
-            return self.on_frame(host, &frame);
-        }
-        let Some(work) = &mut self.work else { return };
-        // What waits goes first.
-        if !work.unsent.iter().any(|(to, _)| *to == host) {
-            let sent = self.driver.act(|company, now, out| company.tell_host(now, Addr::Ip(host), &frame, out));
-            if sent.is_ok() {
-                return;
-            }
-        }
-        work.unsent.push_back((host, frame));
-    }
-
-    fn send_again(&mut self) {
-        let Some(work) = &mut self.work else { return };
-        let mut full = BTreeSet::new();
-        work.unsent.retain(|(host, frame)| {
-            let is_sent = !full.contains(host)
-                && self.driver.act(|company, now, out| company.tell_host(now, Addr::Ip(*host), frame, out)).is_ok();
-            if !is_sent {
-                full.insert(*host);
-            }
-            !is_sent
-        });
-    }
-
-    pub(super) fn on_frame(&mut self, from: SocketAddr, frame: &[u8]) {
-        let Some(frame) = frames::read(frame) else {
-            tracing::warn!(%from, "a frame that makes no sense");
-            return;
-        };
-        match frame {
-            Frame::Output { rank, stream, bytes } => {
-                if let Some(console) = self.work.as_mut().and_then(|w| w.console.as_mut()) {
-                    console.on_output(from, rank, stream, bytes, &mut self.desk);
-                }
-            }
-            Frame::Input(bytes) => self.on_input(bytes, false),
-            Frame::Words(words) => self.on_words(from, words),
-        }
-    }
-
-    fn on_words(&mut self, from: SocketAddr, words: Words) {
-        match words {
-            Words::InputEnd => return self.on_input(&[], true),
-            Words::Taken { bytes } => return self.on_taken(bytes),
-            Words::Signal { signal } => return self.on_signal(signal),
-            Words::Finish => {
-                if let Some(work) = &mut self.work {
-                    work.drained = None;
-                }
-                return;
-            }
-            Words::Dismissed { attempt } => {
-                if let Some(work) = self.work.as_mut().filter(|w| w.work.attempt == attempt) {
-                    work.dismissed = true;
-                }
-                return;
-            }
-            _ => {}
-        }
-        let Some(work) = &mut self.work else { return };
-        let nodes = work.nodes();
-        let Some(console) = &mut work.console else { return };
-        match words {
-            Words::Started { attempt, ranks } => console.on_started(from, attempt, &ranks, &nodes, &mut self.desk),
-            Words::Ended { rank, end } => console.on_ended(rank, end, &mut self.desk),
-            Words::Fed { bytes } => console.on_fed(bytes),
-            Words::Drained { attempt } => {
-                // Of one that has ranks of a later attempt this is not the last word.
-                if attempt == work.work.attempt || !work.crews.iter().any(|c| c.addr == from) {
-                    console.hosts.remove(&from);
-                }
-                self.tell_host(from, frames::words(&Words::Dismissed { attempt }));
-            }
-            _ => {}
-        }
-    }
-
-    /// No rank is left here and home has all that they wrote: said once, and again when home asks.
-    fn say_drained(&mut self) {
-        let Some(work) = &mut self.work else { return };
-        let attempt = work.work.attempt;
-        let is_idle = matches!(work.phase, Phase::Going | Phase::Cleared) && work.knocking.is_empty();
-        if is_idle && work.home.is_some() && work.ranks.are_drained() && work.drained != Some(attempt) {
-            work.drained = Some(attempt);
-            self.tell_home(&Words::Drained { attempt });
-        }
-    }
-}
-
-/// The view.
-impl Shepherd {
-    /// What a member decided whose task is a rank that was started here, or is about to be. True when nobody else needs to hear it.
-    pub(super) fn on_rank_said(&mut self, seat: Seat, said: &Said) -> bool {
-        match said {
-            Said::Host(Addr::Ip(from), bytes) => self.on_frame(*from, bytes),
-            Said::HostGone(Addr::Ip(addr), certain) => self.on_host_gone(*addr, *certain),
-            Said::Host(..) | Said::HostGone(..) => {}
-            Said::Writable => self.send_again(),
-            Said::Mustered(outcome) => self.on_mustered(outcome.as_ref()),
-            Said::Installed { view, change } => {
-                self.on_let_in(seat);
-                self.muster_again();
-                if let Some(change) = change {
-                    self.look_for_missed(seat, view, change);
-                }
-                return false;
-            }
-            Said::Refused(_) => return self.on_not_let_in(seat),
-            Said::Pause => {
-                let is_alone = self.work.is_some() && !self.seats.contains_key(&seat);
-                if is_alone {
-                    self.driver.act(|company, now, out| {
-                        company.tell(now, seat, phalanx_protocol::view::Input::Paused, out);
-                    });
-                }
-                return is_alone;
-            }
-            Said::Excluded(_) => {
-                // It was only slow. A task that is there decides by itself.
-                let is_alone = self.work.is_some() && !self.seats.contains_key(&seat);
-                if is_alone {
-                    self.driver.act(|company, now, out| company.rejoin(now, seat, out));
-                }
-                return is_alone;
-            }
-            Said::Aborted => {
-                let Some(work) = &mut self.work else { return false };
-                if let Some(pid) = work.ranks.by_seat(seat).filter(|r| r.runs()).and_then(|r| r.pid) {
-                    // The part of the job that it is in ends.
-                    let _ = nix::sys::signal::killpg(pid, Signal::SIGKILL);
-                }
-                return false;
-            }
-            _ => return false,
-        }
-        true
-    }
-
-    fn on_let_in(&mut self, seat: Seat) {
-        let Some(work) = &mut self.work else { return };
-        let Some(at) = work.knocking.iter().position(|k| k.seat == Some(seat)) else { return };
-        let Knocking { rank, life, .. } = work.knocking.swap_remove(at);
-        self.start(&[(rank, Some(seat))], life);
-    }
-
-    fn on_not_let_in(&mut self, seat: Seat) -> bool {
-        let now = self.driver.now();
-        let Some(knocking) = self.work.as_mut().and_then(|w| w.knocking.iter_mut().find(|k| k.seat == Some(seat)))
-        else {
-            return false;
-        };
-        (knocking.seat, knocking.next) = (None, now + KNOCK);
-        self.driver.act(|company, now, out| company.part(now, seat, out));
-        true
-    }
-
-    /// The root of a view says who is not in it any more though nobody said that it ended.
-    fn look_for_missed(&mut self, seat: Seat, view: &View, change: &Change) {
-        if self.work.is_none() {
-            return;
-        }
-        let company = self.driver.node();
-        let Some(me) = company.member(seat).map(|m| m.me()) else { return };
-        if view.tree().root() != Some(me) {
-            return;
-        }
-        let mut missed: BTreeMap<(SocketAddr, bool), Vec<(u32, Seat)>> = BTreeMap::new();
-        for &task in &change.failed {
-            let Some(person) = view.person(task).filter(|p| p.host != Addr::Ip(self.addr)) else { continue };
-            let Addr::Ip(host) = person.host else { continue };
-            let proven = company.dead().contains(&Addr::Ip(host));
-            let proved = company.link().find(Addr::Ip(host)).and_then(|node| company.link().whereabouts(node)?.1);
-            // Where its host is heard a rank has ended by itself, and its shepherd says how.
-            if proven || proved.is_none() {
-                missed.entry((host, proven)).or_default().push((task.0, person.boot));
-            }
-        }
-        for ((host, proven), ranks) in missed {
-            self.miss(host, ranks, proven);
-        }
-    }
-
-    fn miss(&mut self, host: SocketAddr, ranks: Vec<(u32, Seat)>, proven: bool) {
-        let Some(work) = &mut self.work else { return };
-        if work.is_ending() || ranks.is_empty() || !work.missed.insert((host, proven)) {
-            return;
-        }
-        let attempt = work.work.attempt;
-        self.tell_daemons(&ToDaemon::Missed { attempt, ranks, proven });
-    }
-
-    fn on_host_gone(&mut self, host: SocketAddr, certain: bool) {
-        let Some(work) = &mut self.work else { return };
-        let is_over = work.over.is_some();
-        if work.home == Some(host) && (certain || is_over) {
-            work.home_is_lost = true;
-            work.ranks.unacknowledged = 0;
-            self.on_taken(0);
-        }
-        let Some(work) = &mut self.work else { return };
-        if certain {
-            work.unsent.retain(|(to, _)| *to != host);
-        }
-        let began = work.began_at(host);
-        if let Some(console) = &mut work.console
-            && (certain || is_over)
-        {
-            console.hosts.remove(&host);
-        }
-        if certain {
-            let ranks = self.starts_at(host, began);
-            self.miss(host, ranks, true);
-        }
-    }
-
-    /// Ranks at a host, and the start of each: as the newest view here knows them, else as the attempt began.
-    fn starts_at(&self, host: SocketAddr, mut starts: BTreeMap<u32, Seat>) -> Vec<(u32, Seat)> {
-        let views = self.driver.node().members().filter_map(|(_, m)| m.view());
-        if let Some(view) = views.max_by_key(|v| v.id().number) {
-            let tasks = (0..view.next_task().0).filter_map(|t| Some((t, view.person(Task(t))?)));
-            starts.extend(tasks.filter(|(_, p)| p.host == Addr::Ip(host)).map(|(t, p)| (t, p.boot)));
-        }
-        starts.into_iter().collect()
     }
 }

@@ -22,13 +22,13 @@ const LOOK: Duration = Duration::from_millis(5);
 const LEASE_MS: u64 = 600_000;
 
 /// A program with its arguments.
-pub fn program(ranks: u32, argv: &[&str]) -> Program {
+pub(crate) fn program(ranks: u32, argv: &[&str]) -> Program {
     let env = vec![("PATH".to_owned(), std::env::var("PATH").unwrap_or_default())];
     Program { argv: argv.iter().map(|a| (*a).to_owned()).collect(), ranks, env, wdir: "/".to_owned() }
 }
 
 /// A script of the shell.
-pub fn shell(ranks: u32, script: &str) -> Vec<Program> {
+pub(crate) fn shell(ranks: u32, script: &str) -> Vec<Program> {
     vec![program(ranks, &["sh", "-c", script])]
 }
 
@@ -103,20 +103,19 @@ impl Host {
 }
 
 /// The shepherds of a job.
-pub struct Shepherds {
+pub(crate) struct Shepherds {
     dir: PathBuf,
-    pub cluster: String,
+    pub(crate) cluster: String,
     hosts: Vec<Host>,
-    size: u32,
-    pub programs: Vec<Program>,
-    pub attempt: u32,
+    pub(crate) programs: Vec<Program>,
+    pub(crate) attempt: u32,
     home: usize,
     lease_ms: u64,
 }
 
 impl Shepherds {
     /// So many, not told what to run yet. Ranks are spread over all of them, the lowest ones on the first.
-    pub fn new(hosts: usize, size: u32, programs: Vec<Program>) -> Self {
+    pub(crate) fn new(hosts: usize, size: u32, programs: Vec<Program>) -> Self {
         Self::with_ranks(hosts, hosts, size, programs)
     }
 
@@ -147,36 +146,36 @@ impl Shepherds {
         };
         let hosts: Vec<Host> = (0..hosts).map(start).collect();
         let home = hosts.len() - 1;
-        Self { dir: dir.clone(), cluster: name.clone(), hosts, size, programs, attempt: 0, home, lease_ms: LEASE_MS }
+        Self { dir: dir.clone(), cluster: name.clone(), hosts, programs, attempt: 0, home, lease_ms: LEASE_MS }
     }
 
     /// So many, ready to run this; home is the last one.
-    pub fn start(hosts: usize, size: u32, programs: Vec<Program>) -> Self {
+    pub(crate) fn start(hosts: usize, size: u32, programs: Vec<Program>) -> Self {
         let mut all = Self::new(hosts, size, programs);
         all.prepare_and_wait();
         all
     }
 
     /// As [`Shepherds::start`], with one more for the console alone.
-    pub fn start_with_home_apart(hosts: usize, size: u32, programs: Vec<Program>) -> Self {
+    pub(crate) fn start_with_home_apart(hosts: usize, size: u32, programs: Vec<Program>) -> Self {
         let mut all = Self::with_ranks(hosts + 1, hosts, size, programs);
         all.prepare_and_wait();
         all
     }
 
-    pub fn home(&self) -> usize {
+    pub(crate) fn home(&self) -> usize {
         self.home
     }
 
-    pub fn ranks_of(&self, host: usize) -> Vec<u32> {
+    pub(crate) fn ranks_of(&self, host: usize) -> Vec<u32> {
         self.hosts[host].ranks.clone()
     }
 
-    pub fn host_of(&self, rank: u32) -> usize {
+    pub(crate) fn host_of(&self, rank: u32) -> usize {
         self.hosts.iter().position(|h| h.ranks.contains(&rank)).expect("a host")
     }
 
-    pub fn pids(&self) -> Vec<u32> {
+    pub(crate) fn pids(&self) -> Vec<u32> {
         self.hosts.iter().map(|h| h.process.id()).collect()
     }
 
@@ -196,7 +195,7 @@ impl Shepherds {
         }
     }
 
-    pub fn prepare(&mut self) {
+    pub(crate) fn prepare(&mut self) {
         for host in 0..self.hosts.len() {
             let work = self.work(host);
             self.hosts[host].tell(&ToShepherd::Prepare { work });
@@ -205,7 +204,7 @@ impl Shepherds {
         }
     }
 
-    pub fn prepare_and_wait(&mut self) {
+    pub(crate) fn prepare_and_wait(&mut self) {
         self.prepare();
         let attempt = self.attempt;
         for host in 0..self.hosts.len() {
@@ -214,7 +213,7 @@ impl Shepherds {
     }
 
     /// The lease of this host is over soon.
-    pub fn short_lease(&mut self, host: usize) {
+    pub(crate) fn short_lease(&mut self, host: usize) {
         self.hosts[host].tell(&ToShepherd::Lease { ms: 1000 });
     }
 
@@ -222,7 +221,7 @@ impl Shepherds {
         self.hosts[host].addr.expect("it was ready")
     }
 
-    pub fn go(&mut self) {
+    pub(crate) fn go(&mut self) {
         let crew = |(n, h): (usize, &Host)| Crew {
             addr: self.addr(n),
             first: h.first,
@@ -234,7 +233,7 @@ impl Shepherds {
     }
 
     /// A rank starts again on this host.
-    pub fn respawn(&mut self, host: usize, rank: u32, life: u32) {
+    pub(crate) fn respawn(&mut self, host: usize, rank: u32, life: u32) {
         let work = Work { life, ranks: vec![rank], ..self.work(host) };
         self.hosts[host].tell(&ToShepherd::Prepare { work });
         self.wait_for(host, |w| matches!(w, ToDaemon::Ready { life: l, .. } if *l == life));
@@ -243,15 +242,15 @@ impl Shepherds {
         self.hosts[host].tell(&respawn);
     }
 
-    pub fn tell_all(&mut self, said: &ToShepherd) {
+    pub(crate) fn tell_all(&mut self, said: &ToShepherd) {
         self.hosts.iter_mut().for_each(|h| h.tell(said));
     }
 
-    pub fn over(&mut self, status: i32) {
+    pub(crate) fn over(&mut self, status: i32) {
         self.tell_all(&ToShepherd::Over { status, why: String::new() });
     }
 
-    pub fn reconnect(&mut self, host: usize) {
+    pub(crate) fn reconnect(&mut self, host: usize) {
         let host = &mut self.hosts[host];
         (host.to, host.heard) = talk(&host.socket);
         host.said.clear();
@@ -260,7 +259,7 @@ impl Shepherds {
     }
 
     /// The next thing of this kind that a shepherd says.
-    pub fn wait_for(&mut self, host: usize, is_it: impl Fn(&ToDaemon) -> bool) -> ToDaemon {
+    pub(crate) fn wait_for(&mut self, host: usize, is_it: impl Fn(&ToDaemon) -> bool) -> ToDaemon {
         let began = Instant::now();
         let host = &mut self.hosts[host];
         loop {
@@ -274,7 +273,7 @@ impl Shepherds {
         }
     }
 
-    pub fn wait_until(&mut self, what: &str, holds: impl Fn(&Self) -> bool) {
+    pub(crate) fn wait_until(&mut self, what: &str, holds: impl Fn(&Self) -> bool) {
         let began = Instant::now();
         while !holds(self) {
             assert!(began.elapsed() < PATIENCE, "{what}");
@@ -293,7 +292,7 @@ impl Shepherds {
         ended.flatten().collect()
     }
 
-    pub fn wait_for_ends(&mut self, count: usize) -> BTreeMap<u32, RankEnd> {
+    pub(crate) fn wait_for_ends(&mut self, count: usize) -> BTreeMap<u32, RankEnd> {
         let began = Instant::now();
         loop {
             let ends = self.ends();
@@ -305,7 +304,7 @@ impl Shepherds {
         }
     }
 
-    pub fn wait_for_ends_of(&mut self, ranks: &[u32]) {
+    pub(crate) fn wait_for_ends_of(&mut self, ranks: &[u32]) {
         let began = Instant::now();
         while !ranks.iter().all(|r| self.ends().contains_key(r)) {
             assert!(began.elapsed() < PATIENCE, "only {:?} ended", self.ends());
@@ -313,12 +312,12 @@ impl Shepherds {
         }
     }
 
-    pub fn wait_until_gone(&mut self) {
+    pub(crate) fn wait_until_gone(&mut self) {
         self.wait_until_gone_but(usize::MAX);
     }
 
     /// All shepherds have ended by themselves, and their sockets are gone; but for one that was killed.
-    pub fn wait_until_gone_but(&mut self, killed: usize) {
+    pub(crate) fn wait_until_gone_but(&mut self, killed: usize) {
         let began = Instant::now();
         for (number, host) in self.hosts.iter_mut().enumerate() {
             loop {
@@ -346,12 +345,12 @@ impl Shepherds {
         pids.filter_map(of).collect()
     }
 
-    pub fn left(&self) -> Vec<i32> {
+    pub(crate) fn left(&self) -> Vec<i32> {
         self.processes().into_iter().map(|p| p.0).collect()
     }
 
     /// Ranks are the leaders of their groups; what they started is not, or has a session of its own.
-    pub fn ranks_that_run(&self) -> usize {
+    pub(crate) fn ranks_that_run(&self) -> usize {
         let is_rank = |pid: i32| self.parent_is_a_shepherd(pid);
         self.left().into_iter().filter(|&pid| is_rank(pid)).filter(|&pid| self.leads_no_session(pid)).count()
     }
@@ -372,7 +371,7 @@ impl Shepherds {
     }
 
     /// The process of a rank.
-    pub fn process_of(&self, rank: u32) -> i32 {
+    pub(crate) fn process_of(&self, rank: u32) -> i32 {
         let rank = rank.to_string();
         let found = self
             .processes()
@@ -382,7 +381,7 @@ impl Shepherds {
     }
 
     /// Attaches to home.
-    pub fn console(&mut self) -> Console {
+    pub(crate) fn console(&mut self) -> Console {
         Console::attach(&self.hosts[self.home].socket)
     }
 }
@@ -399,11 +398,11 @@ impl Drop for Shepherds {
 }
 
 /// The console of a job.
-pub struct Console {
+pub(crate) struct Console {
     stream: UnixStream,
     output: BTreeMap<(u32, Stream), Vec<u8>>,
-    pub ends: Vec<(u32, RankEnd)>,
-    pub words: Vec<ToConsole>,
+    pub(crate) ends: Vec<(u32, RankEnd)>,
+    pub(crate) words: Vec<ToConsole>,
     room: usize,
     status: Option<i32>,
 }
@@ -435,23 +434,23 @@ impl Console {
         }
     }
 
-    pub fn read_until(&mut self, holds: impl Fn(&Self) -> bool) {
+    pub(crate) fn read_until(&mut self, holds: impl Fn(&Self) -> bool) {
         while !holds(self) {
             self.read();
         }
     }
 
     /// What a rank has written so far.
-    pub fn text(&self, rank: u32, stream: Stream) -> String {
+    pub(crate) fn text(&self, rank: u32, stream: Stream) -> String {
         self.output.get(&(rank, stream)).map(|b| String::from_utf8_lossy(b).into_owned()).unwrap_or_default()
     }
 
-    pub fn wait_for_over(&mut self) -> i32 {
+    pub(crate) fn wait_for_over(&mut self) -> i32 {
         self.read_until(|c| c.status.is_some());
         self.status.expect("just seen")
     }
 
-    pub fn type_all(&mut self, bytes: &[u8]) {
+    pub(crate) fn type_all(&mut self, bytes: &[u8]) {
         for piece in bytes.chunks(INPUT_MAX) {
             while self.room < piece.len() {
                 self.read();
@@ -461,11 +460,11 @@ impl Console {
         }
     }
 
-    pub fn end_input(&mut self) {
+    pub(crate) fn end_input(&mut self) {
         self.stream.write_all(&input_frame(b"")).expect("it listens");
     }
 
-    pub fn signal(&mut self, signal: i32) {
+    pub(crate) fn signal(&mut self, signal: i32) {
         self.stream.write_all(&words(&ToConsoleShepherd::Signal { signal })).expect("it listens");
     }
 }

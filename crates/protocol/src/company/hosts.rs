@@ -236,7 +236,7 @@ impl Company {
 
     /// Nobody is there, or nobody answers.
     pub(super) fn lose_host(&mut self, addr: Addr, certain: bool, out: &mut impl Out) {
-        if !self.hosts.holds(addr) {
+        if !self.hosts.holds(addr) && !self.watch.known.contains(&addr) {
             return;
         }
         if certain {

@@ -109,7 +109,7 @@ pub enum Output<'a> {
         /// What.
         bytes: &'a [u8],
     },
-    /// A host that was told something, or said something, is gone, or does not answer.
+    /// A host that has tasks of the job, or was spoken with, is gone, or does not answer.
     HostGone {
         /// Which.
         addr: Addr,

@@ -17,7 +17,7 @@ pub(super) struct Watch {
     /// Hosts that are gone, as long as a view has tasks of theirs.
     pub(super) dead: BTreeSet<Addr>,
     /// Hosts that any view here has had tasks on.
-    known: BTreeSet<Addr>,
+    pub(super) known: BTreeSet<Addr>,
 }
 
 /// So many hosts that tasks have left are looked for in the views one by one; more are found by looking at all.
