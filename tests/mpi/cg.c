@@ -13,6 +13,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 static int rank, size, n, rows, first;
@@ -99,6 +100,7 @@ int main(int argc, char **argv) {
     double rr = dot(r, r), start = rr;
 
     int iteration = 0;
+    if (dir) mkdir(dir, 0777); /* somebody else may have made it */
     if (dir && attempt && atoi(attempt) > 0) {
         double ignored;
         int here[2] = {load(dir, 0, &ignored, NULL), load(dir, 1, &ignored, NULL)};
