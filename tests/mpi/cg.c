@@ -102,6 +102,7 @@ int main(int argc, char **argv) {
     double rr = dot(r, r), start = rr;
 
     int iteration = 0;
+    if (dir) mkdir(dir, 0777); /* somebody else may have made it */
     if (dir && attempt && atoi(attempt) > 0) {
         double ignored;
         int here[2] = {load(dir, 0, &ignored, NULL), load(dir, 1, &ignored, NULL)};
