@@ -11,11 +11,11 @@ use super::wire::{KEY_MAX, VALUE_MAX};
 use std::collections::BTreeMap;
 
 /// The most that a space holds, keys and values together: 100,000 ranks with addresses of 600 bytes.
-pub const SPACE_MAX: usize = 64 << 20;
+pub(super) const SPACE_MAX: usize = 64 << 20;
 
 /// A space.
 #[derive(Clone, PartialEq, Eq, Default, Debug)]
-pub struct Kvs {
+pub(super) struct Kvs {
     pairs: BTreeMap<String, String>,
     bytes: usize,
     fresh: Vec<u8>,
@@ -26,7 +26,7 @@ impl Kvs {
     ///
     /// # Errors
     /// Why not, in words for the client. Nothing has changed then.
-    pub fn put(&mut self, key: String, value: String) -> Result<(), &'static str> {
+    pub(super) fn put(&mut self, key: String, value: String) -> Result<(), &'static str> {
         if key.is_empty() || key.len() > KEY_MAX || value.len() > VALUE_MAX {
             return Err("the key or the value is too long");
         }
@@ -40,25 +40,25 @@ impl Kvs {
 
     /// What is under a key.
     #[must_use]
-    pub fn value(&self, key: &str) -> Option<&str> {
+    pub(super) fn value(&self, key: &str) -> Option<&str> {
         self.pairs.get(key).map(String::as_str)
     }
 
     /// Pairs that only this node knows, to be told to all; they are fresh no more.
-    pub fn take_fresh(&mut self) -> Vec<u8> {
+    pub(super) fn take_fresh(&mut self) -> Vec<u8> {
         std::mem::take(&mut self.fresh)
     }
 
     /// All pairs, for who has come late.
     #[must_use]
-    pub fn whole(&self) -> Vec<u8> {
+    pub(super) fn whole(&self) -> Vec<u8> {
         let mut bytes = Vec::with_capacity(self.bytes + 4 * self.pairs.len());
         self.pairs.iter().for_each(|(key, value)| write(key, value, &mut bytes));
         bytes
     }
 
     /// Pairs that came from a node. False when they make no sense, from where on nothing is applied.
-    pub fn apply(&mut self, mut bytes: &[u8]) -> bool {
+    pub(super) fn apply(&mut self, mut bytes: &[u8]) -> bool {
         while !bytes.is_empty() {
             let Some((key, value, rest)) = read(bytes) else { return false };
             bytes = rest;

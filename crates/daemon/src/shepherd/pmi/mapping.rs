@@ -11,7 +11,7 @@ use std::fmt::Write;
 
 /// `nodes`: ranks of each node, as ranges from..to. `None` when it is too long to be told.
 #[must_use]
-pub fn mapping(nodes: &[Vec<(u32, u32)>]) -> Option<String> {
+pub(super) fn mapping(nodes: &[Vec<(u32, u32)>]) -> Option<String> {
     let mut runs: Vec<(u32, u32, u32)> = Vec::new();
     for (node, from, to) in
         nodes.iter().enumerate().flat_map(|(n, ranges)| ranges.iter().map(move |r| (n as u32, r.0, r.1)))

@@ -13,19 +13,19 @@ use serde::{Deserialize, Serialize};
 use std::fmt::Write;
 
 /// The longest line: the longest name, key and value that clients are told of take 1,400 bytes.
-pub const LINE_MAX: usize = 8 << 10;
+pub(super) const LINE_MAX: usize = 8 << 10;
 /// The longest block of lines.
-pub const BLOCK_MAX: usize = 256 << 10;
+pub(super) const BLOCK_MAX: usize = 256 << 10;
 /// The longest name of a key-value space. These three are told to clients.
-pub const KVSNAME_MAX: usize = 256;
+pub(super) const KVSNAME_MAX: usize = 256;
 /// The longest key.
-pub const KEY_MAX: usize = 64;
+pub(super) const KEY_MAX: usize = 64;
 /// The longest value; the client of MPICH has a line of so many bytes for the whole answer.
-pub const VALUE_MAX: usize = 1024;
+pub(super) const VALUE_MAX: usize = 1024;
 
 /// What a rank says.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Said {
+pub(super) enum Said {
     /// Over a connection that it made itself: it is this rank.
     Initack {
         /// Which.
@@ -112,7 +112,7 @@ pub struct Spawn {
 /// Why a connection ends.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[non_exhaustive]
-pub enum Nonsense {
+pub(super) enum Nonsense {
     /// A line or block without end.
     #[error("it sent {0} bytes of PMI without an end")]
     TooLong(usize),
@@ -135,7 +135,7 @@ impl Nonsense {
 
 /// Bytes as they come, cut into what was said.
 #[derive(Clone, PartialEq, Eq, Default, Debug)]
-pub struct Reader {
+pub(super) struct Reader {
     unread: Vec<u8>,
 }
 
@@ -144,7 +144,7 @@ impl Reader {
     ///
     /// # Errors
     /// See [`Nonsense`]; what was said before it was added.
-    pub fn read(&mut self, bytes: &[u8], said: &mut Vec<Said>) -> Result<(), Nonsense> {
+    pub(super) fn read(&mut self, bytes: &[u8], said: &mut Vec<Said>) -> Result<(), Nonsense> {
         self.unread.extend_from_slice(bytes);
         let mut begin = 0;
         while let Some(length) = whole(&self.unread[begin..])? {
@@ -237,7 +237,7 @@ fn spawn(block: &str) -> Option<Spawn> {
 
 /// What a rank is told.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Reply {
+pub(super) enum Reply {
     /// After an `initack`: who it is.
     Welcome {
         /// How many ranks there are.
@@ -279,7 +279,7 @@ pub enum Reply {
 impl Reply {
     /// The line or lines.
     #[must_use]
-    pub fn lines(&self) -> String {
+    pub(super) fn lines(&self) -> String {
         let mut line = String::new();
         // Writing to a string does not fail.
         let _ = self.write(&mut line);
