@@ -151,6 +151,7 @@ pub struct Pmi {
 }
 
 impl Pmi {
+    /// Nobody sits here yet.
     pub fn new(setting: Setting) -> Self {
         let mut setting = setting;
         setting.name.retain(|c| c.is_ascii_graphic());
