@@ -15,7 +15,7 @@ use crate::jobs::shown;
 use crate::jobs::spec::SPEC_MAX;
 use crate::ledger::{Entry, Kept, Ledger};
 use phalanx_api::manage::{Managers, NodeSlots, Replica, Run, RunDetail};
-use phalanx_core::{Addr, Instant, Machine, Rng, Sink};
+use phalanx_core::{Addr, Duration, Instant, Machine, Rng, Sink};
 use phalanx_protocol::manager::state::NodeInfo;
 use phalanx_protocol::manager::steward::{self, Config, Output, Record, Steward, Stored};
 use phalanx_protocol::manager::wire::Look;
@@ -29,6 +29,8 @@ use tokio::sync::oneshot;
 
 /// The attribute that says how many ranks a node takes.
 pub(super) const SLOTS: &str = "phalanx.slots";
+/// A majority of the manager that was heard so long ago is taken to be there.
+const FRESH: Duration = Duration::from_secs(5);
 /// Questions that wait for an answer; more are refused.
 const ASKED_MAX: usize = 1024;
 
@@ -62,6 +64,8 @@ pub(super) struct Managing {
     asked: BTreeMap<u64, oneshot::Sender<Answer>>,
     /// Who waits to be shown something.
     looked: BTreeMap<u64, Looked>,
+    /// When a majority of the manager was heard last.
+    heard_at: Option<Instant>,
 }
 
 /// Pages of the ledger.
@@ -115,7 +119,7 @@ impl Managing {
         getrandom::fill(&mut seed).map_err(StartError::Random)?;
         let rng = Rng::new(u64::from_le_bytes(seed), 1);
         let steward = Steward::recover(config, node.link().signer().clone(), &stored(kept), rng, now);
-        Ok(Self { steward, ledger, running, asked: BTreeMap::new(), looked: BTreeMap::new() })
+        Ok(Self { steward, ledger, running, asked: BTreeMap::new(), looked: BTreeMap::new(), heard_at: None })
     }
 }
 
@@ -193,6 +197,7 @@ impl Agent {
                 }
             }
             Decision::Lease { ms } => {
+                self.managing.heard_at = Some(self.driver.now());
                 if let Some(jobs) = &self.jobs {
                     jobs.lease(ms);
                 }
@@ -431,10 +436,13 @@ impl Agent {
             addr: Addr::from(seat.at).to_string(),
             zone: seat.zone.clone(),
             leads: status.leader == Some(seat.key),
-            alive: status.heard.contains(&seat.key),
+            // Where no replica is, the zone says who is there.
+            alive: if status.replica { status.heard.contains(&seat.key) } else { self.whereabouts(seat.key).is_some() },
         });
+        let is_heard = self.managing.heard_at.is_some_and(|at| self.driver.now().since(at) < FRESH);
+        let decides = if status.replica { status.decides } else { is_heard };
         let few = (group.seats.len() == 1).then(|| "one replica, since there are fewer than three nodes".to_owned());
         let note = if status.trouble.is_empty() { few.unwrap_or_default() } else { status.trouble };
-        Managers { epoch: group.epoch, replicas: replicas.collect(), decides: status.decides, note }
+        Managers { epoch: group.epoch, replicas: replicas.collect(), decides, note }
     }
 }
