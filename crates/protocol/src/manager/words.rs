@@ -206,7 +206,7 @@ pub struct Share {
 pub struct Post {
     /// Where.
     pub at: At,
-    /// The first start of a task there.
+    /// The first start of a task there. No other shepherd of this job at this place said the same.
     pub first: u32,
 }
 
@@ -234,14 +234,15 @@ pub enum Command {
         /// What is run.
         spec: Vec<u8>,
     },
-    /// All nodes are ready: start the ranks that were prepared. A shepherd whose lease was over since it was ready starts nothing.
+    /// All nodes are ready: start the ranks that were prepared. A shepherd starts only what it was ready for under one of these posts, and nothing
+    /// if its lease was over since: one that was prepared a second time, after the first had died, is not meant.
     Go {
         /// Which.
         attempt: Attempt,
         /// 0, or which `Respawn`.
         life: u32,
         /// Where shepherds are. At first all: for each share of the attempt, in its order; then home, when it has no share and is there. For a
-        /// `Respawn` some that live: their view is joined.
+        /// `Respawn` that of the node itself, then some that live: their view is joined.
         posts: Vec<Post>,
         /// Where home's shepherd is, while it is there: what ranks say goes there, otherwise nowhere.
         console: Option<Post>,

@@ -231,9 +231,17 @@ pub(super) fn prepare_command(job: &Job) -> Command {
 
 /// How ranks are told to start: all of them, or those at one node that start again.
 pub(super) fn go_command(job: &Job, life: u32, at: Option<Key>) -> Command {
-    let posts = job.crew.values().filter(|member| at.is_none() || (member.live > 0 && Some(member.node) != at));
+    let ready = |member: &Member| {
+        let first = member.tasks.get(&life)?.0;
+        member.post.map(|post| Post { first, ..post })
+    };
+    let own = at.and_then(|key| ready(job.member(&key)?));
+    let others = job.crew.values().filter_map(|member| match at {
+        None => ready(member),
+        Some(key) => member.post.filter(|_| member.live > 0 && member.node != key),
+    });
     let most = if at.is_none() { usize::MAX } else { POSTS_MAX };
-    let posts: Vec<Post> = posts.filter_map(|member| member.post).take(most).collect();
+    let posts: Vec<Post> = own.into_iter().chain(others.take(most)).collect();
     let console = if job.deserted { None } else { job.member(&job.home).and_then(|member| member.post) };
     Command::Go { attempt: job.current(), life, posts, console }
 }

@@ -1,6 +1,7 @@
 //! Ranks that start again alone: on their node when it lives, else on a slot that was kept free for them, else on any free one.
 
 use super::job::{Job, Member, Phase, Rank, RankState};
+use super::nodes::Node;
 use super::ranges::{Ranges, each, ranges, written};
 use super::{Decision, JobId, Key, State};
 use crate::manager::words::{Command, End, Share};
@@ -47,7 +48,7 @@ impl State {
 
     /// Whether ranks of this job may start at a node.
     fn may_take(&self, job: &Job, key: &Key) -> bool {
-        !job.unfit.contains(key) && self.nodes.get(key).is_some_and(|node| node.known && node.takes_ranks())
+        !job.unfit.contains(key) && self.nodes.get(key).is_some_and(Node::is_usable)
     }
 
     /// Nodes that a job may use.

@@ -103,6 +103,7 @@ pub(super) struct World {
     oversubscribe: bool,
     jobs: BTreeMap<JobId, Wanted>,
     calm: bool,
+    traced: bool,
     spoil: Spoil,
     pub(super) told: BTreeMap<&'static str, u64>,
 }
@@ -154,6 +155,7 @@ impl World {
             starts: 0,
             jobs: BTreeMap::new(),
             calm: false,
+            traced: std::env::var_os("TRACE").is_some(),
             spoil,
             told: BTreeMap::new(),
         };
@@ -223,6 +225,13 @@ impl World {
         self.at(in_ms, event);
     }
 
+    /// With `TRACE` in the environment: what happens, to see why.
+    fn trace(&self, what: impl FnOnce() -> String) {
+        if self.traced {
+            println!("{} {}", self.now_ms, what());
+        }
+    }
+
     fn tell(&mut self, what: &'static str) {
         *self.told.entry(what).or_default() += 1;
     }
@@ -244,6 +253,7 @@ impl World {
         // The clock of whoever puts it there may be slow.
         let entry = Entry { at_ms: self.now_ms - self.rng.below(50), fact };
         let (mut out, mut other) = (Vec::new(), Vec::new());
+        self.trace(|| format!("{entry:?}"));
         self.state.apply(&entry, &mut out);
         let late = u64::from(self.spoil.liar && self.entries == 100);
         self.twin.apply(&Entry { at_ms: entry.at_ms + late, ..entry.clone() }, &mut other);
@@ -345,7 +355,7 @@ impl World {
                 // The agent may die between saying that it has a command and carrying it out.
                 if !self.calm && self.rng.chance(0.005) {
                     self.kill_agent(n);
-                    return Ok(());
+                    break;
                 }
                 self.carry_out(n, command)?;
             }
@@ -406,6 +416,7 @@ impl World {
 
     fn carry_out(&mut self, n: usize, command: Command) -> Result<(), String> {
         let me = self.nodes[n].info.key;
+        self.trace(|| format!("n{n} is told {command:?}"));
         let lease_ms = self.now_ms + LEASE_MS;
         let unfit = !self.calm && self.rng.chance(0.01);
         let now_ms = self.now_ms;
@@ -433,9 +444,14 @@ impl World {
                 let Some(&first) = self.nodes[n].shepherds[&attempt.job].posts.get(&0) else { return Ok(()) };
                 self.report(n, Report::Ready { attempt, life: 0, post: Post { at: At::Local(n as u32), first } });
             }
-            Command::Go { attempt, life, .. } => {
+            Command::Go { attempt, life, posts, .. } => {
                 let Some(shepherd) = self.nodes[n].shepherds.get_mut(&attempt.job) else { return Ok(()) };
                 if shepherd.attempt != attempt.number || shepherd.cleared {
+                    return Ok(());
+                }
+                let meant =
+                    |post: &Post| post.at == At::Local(n as u32) && shepherd.posts.get(&life) == Some(&post.first);
+                if !posts.iter().any(meant) {
                     return Ok(());
                 }
                 let Some((share, first)) = shepherd.prepared.remove(&life) else { return Ok(()) };
@@ -504,7 +520,9 @@ impl World {
         let job = attempt.job;
         for node in self.nodes.iter().filter(|node| node.up) {
             let Some(shepherd) = node.shepherds.get(&job) else { continue };
-            if let Some(process) = shepherd.live.get(&rank) {
+            // A lease ends by itself, whenever somebody looks.
+            let leased = shepherd.lease_ms > self.now_ms || self.spoil.no_leases;
+            if let Some(process) = shepherd.live.get(&rank).filter(|_| leased) {
                 let (name, other, here) = (&node.info.name, shepherd.attempt, &self.nodes[n].info.name);
                 return Err(format!(
                     "{job:?} rank {rank} lives twice: attempt {other} life {} on {name}, attempt {} life {life} on {here}",

@@ -68,9 +68,14 @@ impl Node {
         self.lost_ms.is_none() && !self.drained && self.info.slots > 0
     }
 
+    /// It can be told to run something: what runs there is known.
+    pub(super) fn is_usable(&self) -> bool {
+        self.takes_ranks() && self.known
+    }
+
     /// Slots that can be given away now.
     pub(super) fn free(&self) -> u32 {
-        if self.takes_ranks() && self.known { self.info.slots.saturating_sub(self.used) } else { 0 }
+        if self.is_usable() { self.info.slots.saturating_sub(self.used) } else { 0 }
     }
 
     /// When nothing runs here any more, for sure.
@@ -289,12 +294,13 @@ impl State {
 
     /// Changes a node, and what is indexed of it.
     pub(super) fn edit_node<R>(&mut self, key: &Key, change: impl FnOnce(&mut Node) -> R) -> Option<R> {
-        let before = self.nodes.get(key)?.free();
+        let before = self.nodes.get(key).map(|node| (node.is_usable(), node.free()))?;
         self.unlist_node(key);
         let result = self.nodes.edit(key, change);
         self.list_node(key);
-        // Whoever waits for slots may look again.
-        self.index.room |= self.nodes.get(key)?.free() > before;
+        // Whoever waits for slots may look again; also for those that a job holds there already.
+        let after = self.nodes.get(key).map(|node| (node.is_usable(), node.free()))?;
+        self.index.room |= (after.0 && !before.0) || after.1 > before.1;
         result
     }
 

@@ -154,6 +154,17 @@ fn cm_5_respawn_uses_what_the_job_has_already() {
     assert_eq!(story.used(), [1, 0]);
 }
 
+/// A node that takes ranks again has no more free slots than before, when the job holds them all: it goes on all the same.
+#[test]
+fn cm_5_respawn_goes_on_when_its_node_is_not_drained_any_more() {
+    let mut story = Story::new(&[1]);
+    story.running(0, with(1, OnFailure::Respawn), &[0]);
+    let drain = |drained| Ask::Drain { node: "n0".into(), drained };
+    story.ask(0, drain(true));
+    assert_eq!(story.ended(0, at(1, 0), &[0], End::Killed(9)), [""; 0]);
+    assert_eq!(story.ask(0, drain(false)).1, ["0 respawn 1.0.1 0..1"]);
+}
+
 /// Killing only the daemon changes nothing.
 #[test]
 fn cm_2_a_daemon_that_dies_alone_leaves_its_jobs_alone() {
