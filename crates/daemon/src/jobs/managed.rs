@@ -249,7 +249,9 @@ impl Carrier {
                     let crews = self.shares.iter().zip(&posts).filter_map(|(s, p)| crew(p, &s.ranks)).collect();
                     ToShepherd::Go { attempt, home, crews }
                 } else {
-                    ToShepherd::Respawn { attempt, life, home, contacts: posts.iter().filter_map(address).collect() }
+                    // The first is its own.
+                    let contacts = posts.iter().skip(1).filter_map(address).collect();
+                    ToShepherd::Respawn { attempt, life, home, contacts }
                 });
             }
             Command::Respawn { attempt, life, home, user, ranks, on_failure, share, spec, .. } => {

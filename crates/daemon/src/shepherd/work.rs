@@ -316,7 +316,10 @@ impl Shepherd {
     fn on_go(&mut self, attempt: u32, home: Option<SocketAddr>, crews: Vec<Crew>) {
         let addr = self.addr;
         let now = self.driver.now();
-        let may_go = |w: &&mut Managed| w.work.attempt == attempt && w.phase == Phase::Ready && w.lease > now;
+        // One that was prepared a second time, after the first had died, is not meant.
+        let is_meant = |w: &Managed| crews.iter().all(|c| c.addr != addr || c.first == w.first);
+        let may_go =
+            |w: &&mut Managed| w.work.attempt == attempt && w.phase == Phase::Ready && w.lease > now && is_meant(w);
         // One whose lease was over since may have been given up: its ranks start elsewhere.
         let Some(work) = self.work.as_mut().filter(may_go) else { return };
         work.phase = Phase::Going;
