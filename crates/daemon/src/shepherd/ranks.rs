@@ -277,7 +277,7 @@ impl Shepherd {
     pub(super) fn say_ends(&mut self) {
         let Some(work) = &mut self.work else { return };
         let attempt = work.attempt();
-        let mut told: BTreeMap<u32, (Vec<(u32, RankEnd)>, Vec<u32>)> = BTreeMap::new();
+        let mut told = BTreeMap::<u32, (Vec<_>, Vec<_>)>::new();
         for rank in work.ranks.all.values_mut().filter(|r| Some(r.attempt) == attempt && !r.is_told) {
             let Some(end) = rank.end else { continue };
             rank.is_told = true;

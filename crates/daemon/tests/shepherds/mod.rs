@@ -228,7 +228,7 @@ impl Shepherds {
             ranks: h.ranks.iter().map(|&r| (r, r + 1)).collect(),
         };
         let crews: Vec<Crew> = self.hosts.iter().enumerate().map(crew).collect();
-        let go = ToShepherd::Go { attempt: self.attempt, home: self.addr(self.home), crews };
+        let go = ToShepherd::Go { attempt: self.attempt, home: Some(self.addr(self.home)), crews };
         self.tell_all(&go);
     }
 
@@ -238,7 +238,7 @@ impl Shepherds {
         self.hosts[host].tell(&ToShepherd::Prepare { work });
         self.wait_for(host, |w| matches!(w, ToDaemon::Ready { life: l, .. } if *l == life));
         let contacts = (0..self.hosts.len()).map(|h| self.addr(h)).collect();
-        let respawn = ToShepherd::Respawn { attempt: self.attempt, life, home: self.addr(self.home), contacts };
+        let respawn = ToShepherd::Respawn { attempt: self.attempt, life, home: Some(self.addr(self.home)), contacts };
         self.hosts[host].tell(&respawn);
     }
 

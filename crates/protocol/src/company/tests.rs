@@ -98,7 +98,7 @@ impl World {
                 self.hosts[to as usize].handle(self.now, input, &mut self.ears[to as usize]);
             }
             if is_quiet {
-                self.now = self.now + Duration::from_millis(1);
+                self.now += Duration::from_millis(1);
             }
         }
     }
