@@ -59,6 +59,7 @@ pub(super) enum Event {
     /// A shepherd reports.
     Report {
         host: usize,
+        life: u64,
         report: Report,
     },
 }
@@ -274,6 +275,12 @@ impl Net {
         }
     }
 
+    /// The zone says at one node that another is gone, though it lives.
+    pub(super) fn lose(&mut self, host: usize, about: usize) {
+        let life = self.hosts[about].life;
+        self.notice(host, about, Some(life));
+    }
+
     /// A statement that a host signs though it is not so.
     pub(super) fn forge(&self, host: usize, digest: u64) -> Sworn {
         let steward = self.steward(host);
@@ -372,7 +379,7 @@ impl Net {
                 self.drive(host, |s, now, out| s.handle(now, Input::Persisted { token }, out));
             }
             Event::Zone { host, life, about, gone } => {
-                if self.hosts[host].life != life || self.cut[about][host] {
+                if self.hosts[host].life != life || (gone.is_none() && self.cut[about][host]) {
                     return;
                 }
                 let node = self.info(about);
@@ -387,7 +394,11 @@ impl Net {
                     None => {}
                 }
             }
-            Event::Report { host, report } => self.report(host, report),
+            Event::Report { host, life, report } => {
+                if self.hosts[host].life == life {
+                    self.report(host, report);
+                }
+            }
         }
     }
 

@@ -165,11 +165,18 @@ struct Peer {
 }
 
 /// What an agent says that is not ordered yet.
-#[derive(Clone, PartialEq, Eq, Debug, Default)]
+#[derive(Clone, PartialEq, Eq, Debug)]
 struct Inbox {
     incarnation: u64,
     submitted: u64,
+    submitted_at: Instant,
     items: BTreeMap<u64, (Said, Instant)>,
+}
+
+impl Inbox {
+    fn new(incarnation: u64) -> Self {
+        Self { incarnation, submitted: 0, submitted_at: Instant::ZERO, items: BTreeMap::new() }
+    }
 }
 
 /// A state that is handed out.
@@ -575,12 +582,12 @@ impl Replica {
             around.counters.refused += 1;
             return;
         }
-        let inbox = self.inboxes.entry((from, ask)).or_default();
+        let inbox = self.inboxes.entry((from, ask)).or_insert_with(|| Inbox::new(incarnation));
         if incarnation < inbox.incarnation {
             return;
         }
         if incarnation > inbox.incarnation {
-            *inbox = Inbox { incarnation, ..Inbox::default() };
+            *inbox = Inbox::new(incarnation);
         }
         if number > heard + INBOX_MAX as u64 {
             around.counters.refused += 1;
@@ -867,7 +874,7 @@ impl Replica {
     // What goes into the order.
 
     fn submit_waiting(&mut self, around: &mut Around<'_>) {
-        let core = &self.core;
+        let (core, now) = (&self.core, around.now);
         self.inboxes.retain(|&(key, ask), inbox| {
             let desk = core.desk(key);
             if desk.is_some_and(|d| d.incarnation > inbox.incarnation) {
@@ -876,6 +883,10 @@ impl Replica {
             let heard =
                 desk.filter(|d| d.incarnation == inbox.incarnation).map_or(0, |d| if ask { d.asks } else { d.reports });
             inbox.items = inbox.items.split_off(&(heard + 1));
+            if now >= inbox.submitted_at + FACT_AGAIN {
+                // What was ordered too soon, or lost with a leader, is put there again; twice is once.
+                inbox.submitted = heard;
+            }
             !inbox.items.is_empty()
         });
         for which in self.inboxes.keys().copied().collect::<Vec<_>>() {
@@ -909,7 +920,7 @@ impl Replica {
                 return;
             }
             if let Some(inbox) = self.inboxes.get_mut(&which) {
-                inbox.submitted = inbox.submitted.max(number);
+                (inbox.submitted, inbox.submitted_at) = (inbox.submitted.max(number), around.now);
             }
         }
     }
@@ -1107,6 +1118,13 @@ impl Replica {
     #[cfg(any(test, feature = "forge"))]
     pub fn corrupt(&mut self, chance: u64) {
         self.core.corrupt(chance);
+    }
+
+    /// Tests alone: see [`Replica::lie`].
+    #[cfg(any(test, feature = "forge"))]
+    #[must_use]
+    pub fn is_lying(&self) -> bool {
+        self.lies
     }
 
     /// Tests alone: from now on it tells agents other things than it decided.

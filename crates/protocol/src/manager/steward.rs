@@ -550,6 +550,7 @@ impl Steward {
             Some(Written::State { epoch, index }) => {
                 if self.replica.as_ref().is_some_and(|r| r.group().epoch == epoch) {
                     self.with_replica(now, out, |r, around| r.on_saved(index, around));
+                    self.sign_for(now, epoch, out);
                 }
             }
             Some(Written::Acceptor(to, founding)) => self.send(to, Packet::Found(founding), out),
@@ -736,11 +737,22 @@ impl Steward {
     /// This node has a seat in that group, and the state with which it begins.
     fn enter(&mut self, now: Instant, group: &Group, core: Core, out: &mut impl Out) {
         if self.chain.epoch() < group.epoch {
-            let link = link_of(group, &self.signer, &self.config.cluster);
-            self.chain.push(link);
+            self.chain.push(Link::new(group.clone()));
             self.group_changed(now, out);
         }
         self.begin_replica(now, group.clone(), core, None, out);
+    }
+
+    /// The state with which an epoch begins is on disk: now we sign for it. Sooner, the others might let go of the order that led to it while we
+    /// could still lose it.
+    fn sign_for(&mut self, now: Instant, epoch: u32, out: &mut impl Out) {
+        let Some(mut link) = self.chain.link_of(epoch).filter(|l| !l.proofs.contains_key(&self.key)).cloned() else {
+            return;
+        };
+        link.sign(&self.signer, &self.config.cluster);
+        self.chain.hear(&link, self.signer.verifier(), &self.config.cluster);
+        let bytes = self.chain.encode();
+        self.leave(now, Leaving::Persist(Written::Group, bytes, false), out);
         self.on_proofs_due(now, out);
     }
 
