@@ -62,7 +62,13 @@ impl Segment {
         self.drop_peer(now, level, slot);
         let until = self.orphans_until(now, level);
         self.book.unhear(now, slot, level, Some(until), out);
+        let is_bereft = !self.book.told_by(level, slot).is_empty();
         self.book.untell(now, level, slot, until, false, out);
+        // It may answer for them where it still is.
+        let still = self.levels.iter().find(|own| own.peers.contains_key(&slot)).map(|own| own.number);
+        if let Some(level) = still.filter(|_| is_bereft) {
+            self.poll(now, level, slot, out);
+        }
     }
 
     /// Somebody is gone from the view, by whatever way: it is in none of our levels. `is_silent`: nothing comes from there any more, and its switch

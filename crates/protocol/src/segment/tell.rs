@@ -176,8 +176,10 @@ impl Segment {
             match change {
                 // It has it from us, or it is not for us.
                 Change::Alive { own, by, .. } if by == me || !own && !is_led || is_late => {}
-                Change::Alive { own, entry, .. } => {
-                    let note = self.book.tell(now, Teller { level, by, own }, &entry, out);
+                // Who is gone for us answers for it: the sender will find out, too.
+                Change::Alive { own: false, by, .. } if self.book.is_gone(by) => {}
+                Change::Alive { own, entry, by: via } => {
+                    let note = self.book.tell(now, Teller { level, by, own, via }, &entry, out);
                     self.count(note);
                 }
                 Change::Gone { own, identity, incarnation, counter, departed, lost } => {
@@ -186,7 +188,7 @@ impl Segment {
                         continue;
                     }
                     let gone = Gone { identity, incarnation, counter, departed, lost };
-                    let is_gone = self.book.tell_gone(now, Teller { level, by, own }, &gone, out);
+                    let is_gone = self.book.tell_gone(now, Teller { level, by, own, via: 0 }, &gone, out);
                     let Some(slot) = self.book.find(&identity) else { continue };
                     if is_gone {
                         self.forget(now, slot, false, out);
@@ -264,8 +266,8 @@ impl Segment {
                     let gone = Change::Gone { own: true, identity, incarnation, counter, departed: None, lost: true };
                     denied.push(encoded(&gone));
                 }
-            } else if own || is_led {
-                let note = self.book.tell(now, Teller { level, by, own }, &entry, out);
+            } else if own || is_led && !self.book.is_gone(whom) {
+                let note = self.book.tell(now, Teller { level, by, own, via: whom }, &entry, out);
                 self.count(note);
             }
             let Some(slot) = self.book.find(&entry.identity) else { continue };
@@ -281,7 +283,7 @@ impl Segment {
             {
                 let (incarnation, counter) = (self.book.version(slot).map_or(0, |v| v.incarnation), 0);
                 let gone = Gone { identity, incarnation, counter, departed: None, lost: true };
-                match self.book.tell_gone(now, Teller { level, by, own: false }, &gone, out) {
+                match self.book.tell_gone(now, Teller { level, by, own: false, via: 0 }, &gone, out) {
                     true => self.forget(now, slot, false, out),
                     // We hear it ourselves.
                     false => self.book.untell_one(slot),

@@ -313,6 +313,44 @@ fn tg_5_a_switch_dies_and_comes_back() {
     }
 }
 
+/// Three leaves behind two routers in a row, as in tests/cluster: the switch of one end dies and is back. Its nodes go once and come once, and
+/// nobody else does, however far away one looks from: neither when it dies, though its leader may lead others and who is farther away gives it
+/// up later, nor when it is back, though who comes back has verdicts from when it was alone.
+#[test]
+fn tg_5_a_dead_switch_fails_nobody_else() {
+    const LEAF: [usize; 7] = [0, 0, 0, 1, 1, 2, 2];
+    for config in [PAPER, LAN] {
+        for seed in 0..100 {
+            let make = segments(config);
+            let mut net = Net::new(LEAF.len(), Weather::FAIR, seed, &make);
+            net.distance = Box::new(|a, b| 1 + LEAF[a].abs_diff(LEAF[b]) as u8);
+            net.settle(s(60));
+            net.run(s(20));
+            let dead = if seed % 2 == 0 { 0 } else { 2 };
+            let cut: Vec<usize> = (0..LEAF.len()).filter(|&i| LEAF[i] == dead).collect();
+            let from = net.told.len();
+            net.partition(&cut);
+            net.run(s(60));
+            let healed = net.told.len();
+            net.heal();
+            net.settle(s(60));
+            net.run(s(60));
+            for observer in (0..LEAF.len()).filter(|i| !cut.contains(i)) {
+                let of = |told: &[Told]| {
+                    let mut of: Vec<_> = told.iter().filter(|t| t.observer == observer).copied().collect();
+                    of.sort_by_key(|t| t.subject);
+                    of
+                };
+                let (went, came) = (of(&net.told[from..healed]), of(&net.told[healed..]));
+                for (told, left) in [(&went, true), (&came, false)] {
+                    let is_right = told.iter().map(|t| (t.subject, t.why.is_some())).eq(cut.iter().map(|&i| (i, left)));
+                    assert!(is_right, "seed {seed}, {dead} dead, {:?}, {observer}", config.period);
+                }
+            }
+        }
+    }
+}
+
 /// One update is lost on the way to one node, and then some more: how often it polls.
 fn lost_updates(lost: u64) -> u64 {
     let make = segments(PAPER);
