@@ -50,7 +50,7 @@ impl From<Ended> for Refused {
 
 /// Everything there is, the description itself aside.
 #[cfg(test)]
-pub(super) const PATHS: [&str; 31] = [
+pub(super) const PATHS: [&str; 32] = [
     path::STATUS,
     path::MEMBERS,
     path::EVENTS,
@@ -78,6 +78,7 @@ pub(super) const PATHS: [&str; 31] = [
     path::ZONES,
     "/v1/zones/{name}",
     path::SEGMENTS,
+    path::FEDERATION,
     path::JOBS,
     "/v1/jobs/{name}",
     path::METRICS,
@@ -112,6 +113,7 @@ pub(super) fn router(office: Office) -> Router {
         .route(path::ZONES, get(operate::zones))
         .route("/v1/zones/{name}", get(operate::zone))
         .route(path::SEGMENTS, get(operate::segments))
+        .route(path::FEDERATION, get(operate::federation))
         .route(path::JOBS, get(jobs::list))
         .route("/v1/jobs/{name}", get(jobs::view).post(jobs::enter))
         .route(path::METRICS, get(operate::metrics))

@@ -641,6 +641,10 @@ impl Engine for Segment {
         self.levels.clear();
     }
 
+    fn speaks(&self) -> bool {
+        self.is_top()
+    }
+
     fn linked(&self) -> Vec<Addr> {
         self.neighbours().filter_map(|slot| Some(self.book.card(slot)?.addr)).collect()
     }

@@ -330,8 +330,16 @@ fn tg_5_a_dead_switch_fails_nobody_else() {
             let cut: Vec<usize> = (0..LEAF.len()).filter(|&i| LEAF[i] == dead).collect();
             let from = net.told.len();
             net.partition(&cut);
-            net.run(s(60));
+            // It is back after a while, or as soon as all have noticed.
+            let side = |i: usize| cut.contains(&i);
+            let mine = |i: usize| (0..LEAF.len()).filter(move |&j| side(i) == side(j));
+            while net.views().iter().any(|(&i, view)| !view.keys().copied().eq(mine(i))) {
+                net.run(Duration::from_millis(20));
+            }
+            net.run(if seed % 4 < 2 { Duration::ZERO } else { s(60) });
             let healed = net.told.len();
+            // Links have let go of each other meanwhile.
+            net.loses = Box::new(strangers());
             net.heal();
             net.settle(s(60));
             net.run(s(60));
