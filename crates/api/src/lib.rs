@@ -9,12 +9,14 @@
 //! | [`jobs`] | jobs and their views, tasks and their shepherds |
 //! | [`rumours`] | what is told and asked among all members |
 //! | [`run`] | parallel jobs that the cluster starts |
+//! | [`federation`] | other data centres |
 //! | [`segments`] | segments of the network |
 //! | [`zones`] | zones and their census |
 //! | [`operate`] | keys, faults, round trips |
 
 pub mod casts;
 pub mod directory;
+pub mod federation;
 pub mod jobs;
 pub mod manage;
 pub mod operate;
@@ -73,6 +75,8 @@ pub mod path {
     pub const ZONES: &str = "/v1/zones";
     /// A list of [`Level`](super::segments::Level)s: the groups of the node, from its own segment up.
     pub const SEGMENTS: &str = "/v1/segments";
+    /// The [`Federation`](super::federation::Federation): what is known of other data centres.
+    pub const FEDERATION: &str = "/v1/federation";
     /// To post: a [`RunWanted`](super::run::RunWanted); says where its console is, [`RunStarted`](super::run::RunStarted).
     pub const RUN: &str = "/v1/run";
     /// To get: a list of [`Run`](super::manage::Run)s; `/v1/runs/NAME` has the [`RunDetail`](super::manage::RunDetail) of one, and is to

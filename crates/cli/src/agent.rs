@@ -108,6 +108,12 @@ struct Options {
     /// A script to run when something happens: WHAT=COMMAND; as often as you like
     #[arg(long, value_name = "WHAT=COMMAND")]
     on: Vec<String>,
+    /// The name of the cluster's data centre, in a federation
+    #[arg(long, value_name = "NAME")]
+    data_centre: Option<String>,
+    /// Another data centre, and a few of its nodes
+    #[arg(long, value_name = "NAME=HOSTS")]
+    federation: Vec<String>,
     /// What to do when another member has the name: refuse or rename
     #[arg(long, value_name = "POLICY")]
     name_conflict: Option<String>,
@@ -158,6 +164,7 @@ impl Options {
             ("key", &self.key),
             ("key-file", &self.key_file),
             ("cluster", &self.cluster),
+            ("data-centre", &self.data_centre),
             ("data-dir", &self.data_dir),
             ("socket", &self.socket),
             ("discover", &self.discover),
@@ -186,6 +193,7 @@ impl Options {
             ("attributes", &self.attribute),
             ("on", &self.on),
             ("segments", &self.segment),
+            ("federation", &self.federation),
         ];
         for (option, values) in lists.into_iter().filter(|l| !l.1.is_empty()) {
             layers.read_flag(option, values.clone()).map_err(|e| e.to_string())?;

@@ -1,4 +1,4 @@
-//! `zones`, `segments`, `census`, `tree`: the cluster as a whole.
+//! `zones`, `segments`, `federation`, `census`, `tree`: the cluster as a whole.
 
 use crate::ask::{Common, Output, print_json, print_table, told};
 use phalanx_client::Error;
@@ -23,6 +23,13 @@ pub(crate) struct ZonesArgs {
 /// The groups of the network that the node is in, from its own segment up
 #[derive(clap::Args)]
 pub(crate) struct SegmentsArgs {
+    #[command(flatten)]
+    common: Common,
+}
+
+/// What the node knows of other data centres
+#[derive(clap::Args)]
+pub(crate) struct FederationArgs {
     #[command(flatten)]
     common: Common,
 }
@@ -66,6 +73,22 @@ pub(crate) fn segments(args: &SegmentsArgs) -> ExitCode {
             ["LEVEL", "TTL", "LEADER", "BACKUP", "MEMBERS"],
             levels.into_iter().map(|l| {
                 [l.level.to_string(), l.ttl.to_string(), or_none(l.leader), or_none(l.backup), l.members.join(",")]
+            }),
+        ),
+    })
+}
+
+pub(crate) fn federation(args: &FederationArgs) -> ExitCode {
+    told(args.common.client().federation(), |federation| match args.common.output {
+        Output::Json => print_json(&federation),
+        Output::Table => print_table(
+            ["CENTRE", "REACH", "HEARD", "MEMBERS", "SERVICES"],
+            federation.centres.into_iter().map(|c| {
+                let heard = c.age_ms.map_or_else(|| "-".to_owned(), |ms| format!("{:.1} s ago", ms as f64 / 1e3));
+                let mut services: Vec<String> =
+                    c.services.iter().map(|(name, count)| format!("{name}:{count}")).collect();
+                services.extend((c.more > 0).then(|| format!("and {} more", c.more)));
+                [c.name, c.reach.name().to_owned(), heard, c.members.to_string(), services.join(",")]
             }),
         ),
     })

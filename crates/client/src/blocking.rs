@@ -5,6 +5,7 @@ use crate::casts::{Piece, To};
 use crate::directory::{self, Directory};
 use crate::jobs::{self, Join};
 use phalanx_api::casts::{Reached, Seat};
+use phalanx_api::federation::Federation;
 use phalanx_api::jobs::{Job, JobView, View};
 use phalanx_api::manage::{Managers, NodeSlots, Run, RunDetail};
 use phalanx_api::operate::{Fault, KeyChange, KeyRing, RoundTrip};
@@ -254,6 +255,7 @@ calls! {
     "All zones." zones() -> Vec<Zone>;
     "The members of a zone." zone(name: &str) -> ZoneMembers;
     "The groups that the node takes part in, from its own segment up." segments() -> Vec<Level>;
+    "What the node knows of other data centres." federation() -> Federation;
     "The round trip to a member, measured now." round_trip(name: &str) -> RoundTrip;
     "Round trips with neighbours, as the traffic with them shows." round_trips() -> Vec<RoundTrip>;
     "A member that is gone is forgotten, by all." force_leave(name: &str) -> ();

@@ -2,6 +2,7 @@
 
 use crate::{Client, Error, escaped};
 use hyper::Method;
+use phalanx_api::federation::Federation;
 use phalanx_api::operate::{Fault, KeyChange, KeyRing, RoundTrip};
 use phalanx_api::path;
 use phalanx_api::segments::Level;
@@ -39,6 +40,14 @@ impl Client {
     /// See [`Error`].
     pub async fn segments(&self) -> Result<Vec<Level>, Error> {
         self.connect().await?.get(path::SEGMENTS).await
+    }
+
+    /// What the node knows of other data centres; without a name where the cluster is in no federation.
+    ///
+    /// # Errors
+    /// See [`Error`].
+    pub async fn federation(&self) -> Result<Federation, Error> {
+        self.connect().await?.get(path::FEDERATION).await
     }
 
     /// The round trip to a member, measured now.

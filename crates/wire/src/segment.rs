@@ -11,6 +11,7 @@
 //! | image | number of the last change set ×8, how many ×4, members |
 //! | who | nothing: what is asked for is a heartbeat |
 //! | lead | an address: the sender is not in that level, and who leads it may be |
+//! | greet | nothing: the sender may come to that level, and its words shall be opened then |
 //!
 //! A pulse is `[counter ×8, number of the last change set ×8, digest ×8, whom it follows ×8, backup ×8]`. Nodes are named there by the first eight
 //! bytes of their identities.
@@ -138,6 +139,8 @@ pub enum Says<'a> {
         /// Where that one is.
         addr: Addr,
     },
+    /// The sender may come to that level. What it asks for is done below: links make a session with who speaks to a group.
+    Greet,
 }
 
 impl<'a> Packet<'a> {
@@ -179,6 +182,7 @@ impl<'a> Packet<'a> {
             }
             6 => Says::Who,
             7 => Says::Lead { addr: parse_addr(body)?.0 },
+            8 => Says::Greet,
             _ => return Err(Malformed::Unknown),
         };
         Ok(Self { level, says })
@@ -412,6 +416,12 @@ pub fn lead(level: u8, addr: Addr, out: &mut Vec<u8>) {
     checksum(start, out);
 }
 
+/// Appends a greeting.
+pub fn greet(level: u8, out: &mut Vec<u8>) {
+    let start = begin(8, level, 0, out);
+    checksum(start, out);
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -489,7 +499,7 @@ mod tests {
         out.clear();
         image(2, 4, [gone()].into_iter(), &mut out);
         assert_eq!(Packet::parse(&out), Err(Malformed::Inconsistent));
-        for (kind, say) in [(poll as fn(u8, &mut Vec<u8>), Says::Poll), (who, Says::Who)] {
+        for (kind, say) in [(poll as fn(u8, &mut Vec<u8>), Says::Poll), (who, Says::Who), (greet, Says::Greet)] {
             out.clear();
             kind(1, &mut out);
             assert_eq!(Packet::parse(&out), Ok(Packet { level: 1, says: say }));
@@ -516,7 +526,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn no_bytes_panic(kind in 0u8..9, body in prop::collection::vec(any::<u8>(), 0..300), cut: prop::sample::Index) {
+        fn no_bytes_panic(kind in 0u8..10, body in prop::collection::vec(any::<u8>(), 0..300), cut: prop::sample::Index) {
             let _ = Packet::parse(&body);
             let mut bytes = vec![VERSION, kind, 0, 1];
             bytes.extend(body);

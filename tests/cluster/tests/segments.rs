@@ -131,7 +131,7 @@ fn tg_5_a_dead_switch_takes_its_nodes_along_and_brings_them_back() {
 /// dies, though its leader may lead others and who is farther away gives it up later, nor when it is back, though who comes back has
 /// verdicts from when it was alone.
 #[test]
-#[ignore = "open: members that are charged to the dead leader, or told of by who gives it up later, come and go for a moment"]
+#[ignore = "open: holds for 100 seeds in the simulator; of seven real runs, in two one of the nodes that come back fails once more within milliseconds"]
 fn tg_5_a_dead_switch_fails_nobody_else() {
     let Some((cluster, began)) = switch_dies_and_is_back() else { return };
     for &node in &LEAVES[1..].concat() {
@@ -188,6 +188,26 @@ fn a_host_that_was_moved_is_a_member_where_it_is() {
     leader(&cluster, &[one, other]);
     cluster.wait_for_one_view();
     assert_eq!(cluster.node(leads).view(), lives);
+}
+
+/// Groups of IPv6: daemons that listen there are one segment, and miss a leader that dies.
+#[test]
+fn tg_1_a_segment_speaks_ipv6() {
+    let Some(network) = Network::of(&Plan::lan(3)).filter(|_| std::path::Path::new("/proc/net/if_inet6").exists())
+    else {
+        eprintln!("skipped: no IPv6 here");
+        return;
+    };
+    let addrs: Vec<String> = (0..3).map(|host| format!("[{}]:7946", network.addr_v6(host))).collect();
+    let mut cluster = Cluster::on(network).without_seeds();
+    addrs.iter().for_each(|addr| _ = cluster.add(&[&SEGMENT[..], &["--bind", addr]].concat()));
+    cluster.wait_for_one_view();
+    assert!(cluster.node(0).status().me.addr.is_ipv6());
+    let (dead, heir) = leader(&cluster, &[0, 1, 2]);
+    cluster.kill(dead);
+    cluster.wait_until("it failed", |node| node.state_of(&name(dead)) == Some(State::Failed));
+    let rest: Vec<usize> = (0..3).filter(|&node| node != dead).collect();
+    assert_eq!(leader(&cluster, &rest).0, heir);
 }
 
 /// A forged or foreign heartbeat is dropped and counted: two clusters on one multicast address live side by side.

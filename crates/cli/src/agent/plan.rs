@@ -10,6 +10,7 @@ use phalanx_daemon::seating::DirectoryError;
 use phalanx_daemon::seeds::{PORT, Seeds, addresses};
 use phalanx_daemon::store::{Key, Store, key_id, unhex};
 use phalanx_protocol::cast::Tree;
+use phalanx_protocol::federation::FederationConfig;
 use phalanx_protocol::member::Name;
 use phalanx_protocol::node::scout::ScoutConfig;
 use phalanx_protocol::node::{Profile, casts};
@@ -100,6 +101,7 @@ pub(super) fn plan(layers: &Layers) -> Result<Plan, String> {
         profile,
         role,
         scout,
+        federation: federation(layers, advertise.unwrap_or(bind))?,
         casts: casts(layers)?,
         directory: layers
             .text("cast_directory")
@@ -159,6 +161,41 @@ fn segments(layers: &Layers, ours: SocketAddr) -> Result<Option<Arc<SegmentMap>>
     Ok(Some(Arc::new(SegmentMap::new(addrs))))
 }
 
+/// TG-9: the cluster's data centre, and the others.
+fn federation(layers: &Layers, ours: SocketAddr) -> Result<Option<FederationConfig>, String> {
+    let wrong = |key: &'static str, why: &dyn Display| layers.wrong(key, why).to_string();
+    let others = layers.list("federation");
+    let Some(name) = layers.text("data_centre") else {
+        return match others.is_empty() {
+            true => Ok(None),
+            false => Err(wrong("federation", &"name our own data centre, too: set data_centre")),
+        };
+    };
+    let name = Name::new(name).map_err(|e| wrong("data_centre", &e))?;
+    // Zones speak for themselves, and none of them for all.
+    let zones = ["zone", "zone_attribute", "zone_pattern", "role"];
+    let is_set =
+        |key: &&'static str| layers.text(key).is_some_and(|value| value != "member") || !layers.list(key).is_empty();
+    if let Some(key) = zones.into_iter().find(is_set) {
+        return Err(wrong(
+            "data_centre",
+            &format!("a data centre is one zone, or runs on engine segment: leave out {key}"),
+        ));
+    }
+    let places = Places::parse(others.iter().map(String::as_str)).map_err(|e| wrong("federation", &e))?;
+    let found = places.resolve(PORT, ours.ip()).map_err(|e| wrong("federation", &e))?;
+    for (host, why) in found.missing {
+        tracing::warn!(host, "{why} (of `federation`: it is not spoken to until the daemon is restarted)");
+    }
+    let centres = found.places.into_iter().map(|(name, addrs)| (name, addrs.into_iter().map(Addr::Ip).collect()));
+    let wan = FederationConfig::wan(name, centres.collect());
+    let period = layers.seconds("federation_period").map_or(wan.period, phalanx_core::Duration::from_secs_f64);
+    Ok(Some(FederationConfig { period, patience: period * SILENT_AFTER, ..wan }))
+}
+
+/// Summaries that another data centre may leave out before it is silent.
+const SILENT_AFTER: u64 = 6;
+
 /// The first of the multicast groups, and how far they may reach.
 fn groups(layers: &Layers) -> Result<(u16, u8), String> {
     let wrong = |key: &'static str, why: &dyn Display| layers.wrong(key, why).to_string();
@@ -188,7 +225,10 @@ fn scout(layers: &Layers, bind: SocketAddr, role: &Role) -> Result<Option<ScoutC
         _ => {}
     }
     let (group, ttl) = groups(layers)?;
-    Ok(Some(ScoutConfig { segment: SegmentConfig::lan(group, ttl), zones: !is_told }))
+    Ok(Some(ScoutConfig {
+        segment: SegmentConfig::lan(group, ttl),
+        zones: !is_told && layers.text("data_centre").is_none(),
+    }))
 }
 
 /// The node's part in parallel jobs.

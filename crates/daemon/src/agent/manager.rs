@@ -213,11 +213,11 @@ impl Agent {
                 }
                 let managers = self.managers();
                 let names: Vec<&str> = managers.replicas.iter().map(|r| r.node.as_str()).collect();
-                match trouble.as_str() {
-                    "" => tracing::info!(epoch = managers.epoch, replicas = names.join(","), "the manager"),
-                    trouble => {
-                        tracing::error!(epoch = managers.epoch, replicas = names.join(","), "the manager: {trouble}")
-                    }
+                let (epoch, replicas) = (managers.epoch, names.join(","));
+                if trouble.is_empty() {
+                    tracing::info!(epoch, replicas, "the manager");
+                } else {
+                    tracing::error!(epoch, replicas, "the manager: {trouble}");
                 }
             }
         }

@@ -10,6 +10,7 @@
 //! | [`casts`] | what is cast to all members, or to some |
 //! | `directory` | attributes and services |
 //! | `faults` | faults that are injected |
+//! | `federation` | other data centres |
 //! | [`handlers`] | scripts that are run when something happens |
 //! | [`jobs`] | where tasks of jobs are |
 //! | `keys` | the cluster's keys |
@@ -25,6 +26,7 @@
 pub mod casts;
 mod directory;
 mod faults;
+mod federation;
 pub mod handlers;
 pub mod jobs;
 pub mod journal;

@@ -6,8 +6,9 @@ use crate::seating::{Directory, DirectoryError};
 use crate::store::{self, Key, Store, StoreError};
 use crate::wires::Wires;
 use crate::{Driver, Platform, Udp};
-use phalanx_core::{Addr, Duration};
+use phalanx_core::{Addr, Duration, Rng};
 use phalanx_protocol::cast::TreeError;
+use phalanx_protocol::federation::{Federation, FederationConfig};
 use phalanx_protocol::link::seal::KeyRing;
 use phalanx_protocol::member::Name;
 use phalanx_protocol::node::scout::ScoutConfig;
@@ -69,6 +70,8 @@ pub struct Settings {
     pub role: Role,
     /// How it looks around, when it does: see [`scout`](phalanx_protocol::node::scout).
     pub scout: Option<ScoutConfig>,
+    /// Its data centre, and the others.
+    pub federation: Option<FederationConfig>,
     /// How it casts.
     pub casts: casts::Config,
     /// Where its seat in the tree of casts comes from.
@@ -137,6 +140,9 @@ pub(super) struct Ground {
 /// The largest datagram between hosts. Those who listen on loopback have peers there only.
 const FITS_EVERYWHERE: u16 = 1400;
 
+/// The stream of random numbers that a federation draws from.
+const FEDERATION_STREAM: u64 = 7;
+
 /// Ports that are tried when any will do: datagrams and streams must have the same one.
 const TRIES: usize = 16;
 
@@ -179,6 +185,11 @@ impl Settings {
             (Profile::Zone(profile), Some(scout)) => node.with_scout(start.scout(scout, profile, udp.now())),
             _ => node,
         };
+        let seed = u64::from_le_bytes(std::array::from_fn(|i| entropy[40 + i]));
+        let node = match self.federation.take() {
+            Some(config) => node.with_federation(Federation::new(config, Rng::new(seed, FEDERATION_STREAM), udp.now())),
+            None => node,
+        };
         let keys = Keys { epoch: self.epoch, keys: self.keys.iter().map(|k| (k.id, k.key)).collect() };
         let boot = node.link().boot();
         let node = node.with_rumours(Rumours::new(self.name, Addr::Ip(addr), boot, keys));
@@ -186,7 +197,6 @@ impl Settings {
         let node = node.with_casts(udp.now(), casts, super::casts::tree(&start.role))?;
         let tripwires = matches!(&self.profile, Profile::Zone(config) if config.tripwires);
         let handle = tripwires.then(|| wires.enter(addr, udp.waker()));
-        let seed = u64::from_le_bytes(std::array::from_fn(|i| entropy[40 + i]));
         Ok(Ground { driver: Driver::new(udp, node, handle, seed), wires, store })
     }
 }
@@ -205,7 +215,8 @@ pub(crate) fn listen(
         let bound = probe.local_addr().map_err(fail)?;
         drop(probe);
         let advertised = advertised(advertise, bound)?;
-        let opened = Udp::open(Options { advertise: Some(advertised), ..Options::at(bound) })
+        let interface = interface_of(advertised.ip());
+        let opened = Udp::open(Options { advertise: Some(advertised), interface, ..Options::at(bound) })
             .and_then(|udp| Ok((udp, Wires::open(bound, Arc::clone(ring), false)?)));
         match opened {
             Ok((udp, wires)) => return Ok((udp, wires, advertised)),
@@ -227,6 +238,15 @@ fn advertised(advertise: Option<SocketAddr>, bound: SocketAddr) -> Result<Socket
         }
         None => Ok(bound),
     }
+}
+
+/// The number of the interface that has this address: groups of IPv6 are heard there. 0 leaves it to the system, as IPv4 does, which names interfaces
+/// by their addresses.
+fn interface_of(ip: IpAddr) -> u32 {
+    let IpAddr::V6(ip) = ip else { return 0 };
+    let has = |address: &nix::sys::socket::SockaddrStorage| address.as_sockaddr_in6().is_some_and(|a| a.ip() == ip);
+    let found = nix::ifaddrs::getifaddrs().ok().and_then(|mut all| all.find(|i| i.address.as_ref().is_some_and(has)));
+    found.and_then(|i| nix::net::if_::if_nametoindex(i.interface_name.as_str()).ok()).unwrap_or(0)
 }
 
 /// The address from which this host speaks to the rest of the world; nothing is sent to find it out.

@@ -74,6 +74,7 @@ pub const TABLE: &[Entry] = &[
         "when the seat of a dead node in that tree is filled",
     ),
     Entry::new("cluster", Kind::Text, "", "the cluster's name: nodes with another one stay outside"),
+    Entry::new("data_centre", Kind::Text, "", "the name of the cluster's data centre, in a federation"),
     Entry::new("data_dir", Kind::Text, "/var/lib/phalanx", "where identity, keys and incarnation are kept"),
     Entry::new(
         "discover",
@@ -93,6 +94,13 @@ pub const TABLE: &[Entry] = &[
         "0",
         "jobs are managed once so many nodes are there: more than half of all, the same everywhere; 0 waits for a manager that others found",
     ),
+    Entry::new(
+        "federation",
+        Kind::Places,
+        "",
+        "other data centres, and a few nodes of each: NAME=HOSTS; their clusters must have the same key and name",
+    ),
+    Entry::new("federation_period", Kind::Seconds, "5", "from one summary for other data centres to the next"),
     Entry::new("http", Kind::Text, "", "where the control API is served over TCP, too, such as 127.0.0.1:7947"),
     Entry::new("http_cert", Kind::Text, "", "the certificate of the HTTP port, PEM; needed off loopback"),
     Entry::new("http_key", Kind::Text, "", "the key of that certificate, PEM"),

@@ -47,6 +47,7 @@ use utoipa::OpenApi;
         operate::zones,
         operate::zone,
         operate::segments,
+        operate::federation,
         operate::metrics,
         jobs::list,
         jobs::view,

@@ -11,6 +11,7 @@ use axum::http::{StatusCode, header};
 use axum::response::IntoResponse;
 use futures_util::future::select_ok;
 use phalanx_api::Refusal;
+use phalanx_api::federation::Federation;
 use phalanx_api::operate::{Fault, KeyChange, KeyRing};
 use phalanx_api::rumours::Answer;
 use phalanx_api::segments::Level;
@@ -150,6 +151,12 @@ pub(super) async fn other_zones(office: &Office) -> Result<Vec<String>, Refused>
 #[utoipa::path(get, path = "/v1/segments", responses((status = 200, body = Vec<Level>)))]
 pub(super) async fn segments(State(office): State<Office>) -> Result<Json<Vec<Level>>, Refused> {
     Ok(Json(office.remote.ask(|agent| agent.segments()).await?))
+}
+
+/// What the node knows of other data centres
+#[utoipa::path(get, path = phalanx_api::path::FEDERATION, responses((status = 200, body = Federation)))]
+pub(super) async fn federation(State(office): State<Office>) -> Result<Json<Federation>, Refused> {
+    Ok(Json(office.remote.ask(|agent| agent.federation()).await?))
 }
 
 /// All zones

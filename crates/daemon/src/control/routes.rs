@@ -52,7 +52,7 @@ impl From<Ended> for Refused {
 
 /// Everything there is, the description itself aside.
 #[cfg(test)]
-pub(super) const PATHS: [&str; 38] = [
+pub(super) const PATHS: [&str; 39] = [
     path::STATUS,
     path::MEMBERS,
     path::EVENTS,
@@ -80,6 +80,7 @@ pub(super) const PATHS: [&str; 38] = [
     path::ZONES,
     "/v1/zones/{name}",
     path::SEGMENTS,
+    path::FEDERATION,
     path::JOBS,
     "/v1/jobs/{name}",
     path::RUN,
@@ -121,6 +122,7 @@ pub(super) fn router(office: Office) -> Router {
         .route(path::ZONES, get(operate::zones))
         .route("/v1/zones/{name}", get(operate::zone))
         .route(path::SEGMENTS, get(operate::segments))
+        .route(path::FEDERATION, get(operate::federation))
         .route(path::JOBS, get(jobs::list))
         .route("/v1/jobs/{name}", get(jobs::view).post(jobs::enter))
         .route(path::RUNS, get(runs::list))

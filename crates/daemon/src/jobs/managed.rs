@@ -73,10 +73,11 @@ impl Jobs {
             Some(managed) => managed.commands.clone(),
             None => self.begin(&mut table, name, job, 0),
         };
-        if is_over && let Some(name) = table.names.remove(&job) {
-            if let Some(mut gone) = table.by_name.remove(&name) {
-                self.withdraw_names(&mut gone);
-            }
+        if is_over
+            && let Some(name) = table.names.remove(&job)
+            && let Some(mut gone) = table.by_name.remove(&name)
+        {
+            self.withdraw_names(&mut gone);
         }
         // The carrier ends with the last sender.
         let _ = commands.send(command);

@@ -32,6 +32,8 @@ pub(crate) struct Told {
 }
 
 pub(crate) struct Packet {
+    /// When it was sent.
+    pub(crate) at: Instant,
     pub(crate) from: usize,
     pub(crate) to: usize,
     pub(crate) way: Way,
@@ -328,7 +330,7 @@ impl<'m, E: Engine> Net<'m, E> {
     }
 
     fn arrive(&mut self, packet: Packet) {
-        let Packet { from, to, way, bytes } = packet;
+        let Packet { from, to, way, bytes, .. } = packet;
         if self.hosts[from].side != self.hosts[to].side || self.hosts[to].paused {
             return;
         }
@@ -388,7 +390,7 @@ impl<'m, E: Engine> Net<'m, E> {
         if to >= self.hosts.len() || self.hosts[from].side != self.hosts[to].side {
             return;
         }
-        let packet = Packet { from, to, way, bytes };
+        let packet = Packet { at: self.now, from, to, way, bytes };
         let is_lost = way != Way::Message && self.rng.chance(self.weather.loss);
         if is_lost || (self.loses)(&packet) || (self.distance)(from, to) == 0 {
             return;

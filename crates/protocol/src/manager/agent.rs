@@ -74,6 +74,10 @@ struct Ear {
 
 /// What follows for the steward.
 #[derive(Clone, PartialEq, Eq, Debug)]
+#[expect(
+    clippy::large_enum_variant,
+    reason = "these lists live for one call; a box would cost each packet an allocation"
+)]
 pub enum Act {
     /// Say this to these.
     Send(Key, Packet),

@@ -38,31 +38,13 @@ impl Weather {
 
 #[derive(Clone, Debug)]
 pub(super) enum Event {
-    Packet {
-        from: usize,
-        to: usize,
-        lives: (u64, u64),
-        carriage: Carriage,
-        bytes: Vec<u8>,
-    },
-    Persisted {
-        host: usize,
-        life: u64,
-        token: u64,
-    },
-    Zone {
-        host: usize,
-        life: u64,
-        about: usize,
-        gone: Option<u64>,
-    },
-    /// A shepherd reports.
-    Report {
-        host: usize,
-        life: u64,
-        report: Report,
-    },
+    Packet { from: usize, to: usize, lives: (u64, u64), carriage: Carriage, bytes: Vec<u8> },
+    Persisted { host: usize, life: u64, token: u64 },
+    Zone { host: usize, life: u64, about: usize, gone: Option<u64> },
 }
+
+/// A packet that was listened to: from whom, to whom.
+pub(super) type Tapped = (usize, usize, Carriage, Vec<u8>);
 
 enum Write {
     Order { epoch: u32, replaces: bool, bytes: Vec<u8> },
@@ -103,7 +85,7 @@ pub(super) struct Net {
     pub(super) cut: Vec<Vec<bool>>,
     pub(super) packets: u64,
     /// All packets, while somebody wants them: from, to, how, bytes.
-    pub(super) tapped: Option<Vec<(usize, usize, Carriage, Vec<u8>)>>,
+    pub(super) tapped: Option<Vec<Tapped>>,
     queue: BTreeMap<(Instant, u64), Event>,
     fifo: BTreeMap<(usize, usize, Carriage), Instant>,
     sent: u64,
@@ -179,10 +161,6 @@ impl Net {
         Key::from(signer(host).identity())
     }
 
-    pub(super) fn host_of(&self, key: Key) -> usize {
-        (0..self.hosts.len()).find(|&n| self.key(n) == key).expect("a key of ours")
-    }
-
     pub(super) fn info(&self, host: usize) -> NodeInfo {
         NodeInfo {
             key: self.key(host),
@@ -246,11 +224,6 @@ impl Net {
         }
     }
 
-    /// The disk is another one.
-    pub(super) fn wipe(&mut self, host: usize) {
-        self.hosts[host].disk = Stored::default();
-    }
-
     pub(super) fn pause(&mut self, host: usize, how_long: Duration) {
         self.hosts[host].paused_until = self.now + how_long;
     }
@@ -275,12 +248,6 @@ impl Net {
         }
     }
 
-    /// The zone says at one node that another is gone, though it lives.
-    pub(super) fn lose(&mut self, host: usize, about: usize) {
-        let life = self.hosts[about].life;
-        self.notice(host, about, Some(life));
-    }
-
     /// A statement that a host signs though it is not so.
     pub(super) fn forge(&self, host: usize, digest: u64) -> Sworn {
         let steward = self.steward(host);
@@ -295,10 +262,6 @@ impl Net {
 
     pub(super) fn look(&mut self, host: usize, what: Look) -> u64 {
         self.drive(host, |s, now, out| s.look(now, what, out)).unwrap_or(0)
-    }
-
-    pub(super) fn report(&mut self, host: usize, report: Report) {
-        self.drive(host, |s, now, out| s.handle(now, Input::Reported { report }, out));
     }
 
     /// A packet that somebody makes up.
@@ -353,10 +316,7 @@ impl Net {
 
     fn happen(&mut self, event: Event) {
         let host = match event {
-            Event::Packet { to: host, .. }
-            | Event::Persisted { host, .. }
-            | Event::Zone { host, .. }
-            | Event::Report { host, .. } => host,
+            Event::Packet { to: host, .. } | Event::Persisted { host, .. } | Event::Zone { host, .. } => host,
         };
         if self.hosts[host].paused_until > self.now {
             let at = self.hosts[host].paused_until;
@@ -392,11 +352,6 @@ impl Net {
                         self.drive(host, |s, now, out| s.handle(now, Input::Seen { node }, out));
                     }
                     None => {}
-                }
-            }
-            Event::Report { host, life, report } => {
-                if self.hosts[host].life == life {
-                    self.report(host, report);
                 }
             }
         }
@@ -445,7 +400,7 @@ impl Net {
                 return;
             }
             while self.rng.chance(loss) {
-                at = at + self.weather.delay.1 * 4;
+                at += self.weather.delay.1 * 4;
             }
             let last = self.fifo.entry((from, to, carriage)).or_insert(at);
             at = at.max(*last);

@@ -13,7 +13,7 @@ use super::words::{Key, encode};
 use crate::link::sign::Signer;
 use crate::order::{self, Mark, Member, Order};
 use phalanx_core::{Duration, Instant, Machine, Rng, Sink};
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque, btree_map};
 
 /// Signs of life among replicas, and how often a replica looks around.
 pub const BEAT: Duration = Duration::from_millis(250);
@@ -80,6 +80,10 @@ pub struct Around<'a> {
 
 /// What follows for the steward.
 #[derive(Clone, PartialEq, Eq, Debug)]
+#[expect(
+    clippy::large_enum_variant,
+    reason = "these lists live for one call; a box would cost each packet an allocation"
+)]
 pub enum Act {
     /// Say this to that node.
     Send(Key, Packet),
@@ -593,10 +597,9 @@ impl Replica {
             around.counters.refused += 1;
             return;
         }
-        if inbox.items.contains_key(&number) {
-            around.counters.duplicates += 1;
-        } else {
-            inbox.items.insert(number, (said, around.now));
+        match inbox.items.entry(number) {
+            btree_map::Entry::Occupied(_) => around.counters.duplicates += 1,
+            btree_map::Entry::Vacant(place) => _ = place.insert((said, around.now)),
         }
         if self.leads() {
             self.submit_said((from, ask), around);

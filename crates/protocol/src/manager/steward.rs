@@ -647,7 +647,7 @@ impl Steward {
                 }
             }
             Packet::Look { number, what } => {
-                self.with_replica(now, out, |r, around| r.on_look(from, number, &what, around))
+                self.with_replica(now, out, |r, around| r.on_look(from, number, &what, around));
             }
             Packet::Shown { number, bytes } => {
                 let mut acts = Vec::new();

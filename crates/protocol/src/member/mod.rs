@@ -208,6 +208,12 @@ pub trait Engine: for<'a> Machine<Input<'a> = Input<'a>, Output<'a> = Output<'a>
     fn is_empty(&self) -> bool {
         self.len() == 0
     }
+    /// TG-9: ours speaks for all members, to other data centres. One does where all see the same: the one with the lowest identity, unless there
+    /// are leaders.
+    fn speaks(&self) -> bool {
+        let lowest = self.members().filter_map(|(slot, _)| Some((self.card(slot)?.identity, slot))).min();
+        lowest.is_some_and(|(_, slot)| slot == self.me())
+    }
     /// Where the members are that ours holds links with: what all shall hear is passed on to them.
     fn linked(&self) -> Vec<Addr> {
         Vec::new()

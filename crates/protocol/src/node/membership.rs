@@ -139,6 +139,10 @@ impl Engine for Membership {
         ask!(self, engine => engine.len())
     }
 
+    fn speaks(&self) -> bool {
+        ask!(self, engine => engine.speaks())
+    }
+
     fn linked(&self) -> Vec<Addr> {
         ask!(self, engine => engine.linked())
     }

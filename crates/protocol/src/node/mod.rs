@@ -9,6 +9,7 @@
 //! ```
 
 pub mod casts;
+mod federation;
 pub mod managed;
 mod membership;
 pub(crate) mod parting;
@@ -22,6 +23,7 @@ pub use managed::Carriage;
 pub use membership::Membership;
 pub use start::{Profile, Start};
 
+use crate::federation::Federation;
 use crate::link::status::Ticket;
 use crate::link::{self, Link};
 use crate::member::{Engine, Event, Name, Peer};
@@ -186,6 +188,8 @@ pub struct Node<E> {
     casts: Option<Box<Casts>>,
     /// Looks around in the network; where zones or seeds shall come from that.
     scout: Option<Box<Scout>>,
+    /// Other data centres; where there are some.
+    federation: Option<Box<Federation>>,
     /// The largest datagram that the platform carries to any peer.
     largest: u16,
     /// What the link handed on, for the engine; and what the engine wants sent. Both empty between calls.
@@ -206,6 +210,7 @@ impl<E: Engine> Node<E> {
             rumours: None,
             casts: None,
             scout: None,
+            federation: None,
             largest,
             heard,
             errands,
@@ -224,6 +229,7 @@ impl<E: Engine> Node<E> {
             rumours: None,
             casts: None,
             scout: None,
+            federation: None,
             largest,
             heard,
             errands,
@@ -378,6 +384,7 @@ impl<E: Engine> Node<E> {
             management.expire(now, &mut route::EngineOut { plane: Plane::Management, errands, out });
         }
         self.expire_scout(now, out);
+        self.expire_federation(now);
         self.expire_rumours(now, out);
         self.run_errands(now, out);
         self.expire_casts(now, out);
@@ -426,6 +433,7 @@ impl<E: Engine> Machine for Node<E> {
         let rumours = self.rumours.as_ref().map_or(Instant::NEVER, |r| r.deadline());
         let casts = self.casts.as_ref().map_or(Instant::NEVER, |c| c.deadline());
         let casts = casts.min(self.scout.as_ref().map_or(Instant::NEVER, |s| s.deadline()));
+        let casts = casts.min(self.federation.as_ref().map_or(Instant::NEVER, |f| f.deadline()));
         engines.fold(self.link.deadline().min(self.parting.deadline()).min(rumours).min(casts), Instant::min)
     }
 
@@ -440,6 +448,9 @@ impl<E: Engine> Machine for Node<E> {
         }
         if let Some(scout) = &self.scout {
             scout.fingerprint(print);
+        }
+        if let Some(federation) = &self.federation {
+            federation.fingerprint(print);
         }
         self.parting.fingerprint(print);
     }

@@ -1,6 +1,7 @@
 //! Who hears whom: what the link hands on goes to the machine that cares, and what machines decide goes to the link.
 
 use super::casts::CASTS;
+use super::federation::FEDERATION;
 use super::managed::{Carriage, MANAGER};
 use super::{Node, Out, Output, Plane, RUMOURS};
 use crate::cast::seats;
@@ -19,6 +20,7 @@ pub(super) enum Heard {
     Rumour { from: NodeId, bytes: Buf },
     Cast { from: NodeId, bytes: Buf },
     Managed { from: NodeId, carriage: Carriage, bytes: Buf },
+    Federation { from: NodeId, bytes: Buf },
     Writable { node: NodeId },
     Up { node: NodeId, identity: Identity, boot: Boot },
     Down { node: NodeId, code: Code },
@@ -54,6 +56,8 @@ pub(super) enum Errand {
     Rumour { to: Addr, bytes: Buf },
     Sitter { plane: Plane, member: Slot, is_gone: bool },
     Release { addr: Addr },
+    Abroad { to: Addr, bytes: Buf },
+    Inside { to: Addr, bytes: Buf },
 }
 
 /// Errands for which room is kept between calls.
@@ -71,6 +75,9 @@ impl<'o> Sink<link::Output<'o>> for LinkOut<'_> {
             link::Output::Transmit { to, packet, ticket, answer } => {
                 self.out.push(Output::Transmit { to, packet, ticket, answer });
             }
+            link::Output::Datagram { from, to: FEDERATION, group: false, payload } => {
+                self.heard.push(Heard::Federation { from: from.node, bytes: Buf::copy_of(payload) });
+            }
             link::Output::Datagram { from, to, group, payload } => {
                 if let Some(to) = Plane::of(to) {
                     self.heard.push(Heard::Datagram { from: from.node, to, group, bytes: Buf::copy_of(payload) });
@@ -78,6 +85,9 @@ impl<'o> Sink<link::Output<'o>> for LinkOut<'_> {
             }
             link::Output::Message { from, to: RUMOURS, payload: Payload::Bytes(bytes) } => {
                 self.heard.push(Heard::Rumour { from: from.node, bytes: Buf::copy_of(bytes) });
+            }
+            link::Output::Message { from, to: FEDERATION, payload: Payload::Bytes(bytes) } => {
+                self.heard.push(Heard::Federation { from: from.node, bytes: Buf::copy_of(bytes) });
             }
             link::Output::Message { from, to: CASTS, payload: Payload::Bytes(bytes) } => {
                 self.heard.push(Heard::Cast { from: from.node, bytes: Buf::copy_of(bytes) });
@@ -228,6 +238,11 @@ impl<E: Engine> Node<E> {
                     out.push(Output::Managed { from, carriage, bytes: bytes.bytes() });
                 }
             }
+            Heard::Federation { from, bytes } => {
+                if let Some(from) = self.peer(from) {
+                    self.tell_federation(now, from.addr, bytes.bytes());
+                }
+            }
             Heard::Writable { node } => {
                 if let Some((addr, _)) = self.link.whereabouts(node) {
                     self.on_writable(now, addr);
@@ -318,6 +333,8 @@ impl<E: Engine> Node<E> {
                 // A neighbour that cannot take it is about to be one no more; others pass the rumour on.
                 let _ = sent;
             }
+            Errand::Abroad { to, bytes } => self.run_federation(now, to, &bytes, false, out),
+            Errand::Inside { to, bytes } => self.run_federation(now, to, &bytes, true, out),
             Errand::Sitter { plane, member, is_gone } => {
                 if plane == self.own_engine().0 {
                     self.on_sitter(now, member, is_gone, out);

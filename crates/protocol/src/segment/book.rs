@@ -24,6 +24,8 @@ pub(super) struct Teller {
     pub(super) by: Slot,
     /// The member is below it: it answers for it. Otherwise it passes on what others say.
     pub(super) own: bool,
+    /// Whom it has it from, by its short name; 0 when it hears it itself.
+    pub(super) via: u64,
 }
 
 /// A member, or one that was.
@@ -84,6 +86,8 @@ pub(super) struct Book {
     me: Slot,
     records: Vec<Option<Record>>,
     live: BTreeSet<Slot>,
+    /// Who is remembered and does not live, as packets name them.
+    gone: BTreeSet<u64>,
     digest: u64,
     /// When somebody is to be looked at: orphans, and who was gone long enough.
     pub(super) look_at: Instant,
@@ -105,9 +109,9 @@ impl Book {
         assert!(!matches!(card.addr, Addr::Group(_)), "a group is nobody's address");
         let mut roster = Roster::new(shared, bound);
         let me = roster.enter(&card, incarnation).expect("room for ourselves");
-        let (live, records) = (BTreeSet::new(), Vec::new());
+        let (live, gone, records) = (BTreeSet::new(), BTreeSet::new(), Vec::new());
         let (look_at, changed_at, news) = (Instant::NEVER, Instant::ZERO, Vec::new());
-        let mut book = Self { roster, me, records, live, digest: 0, look_at, changed_at, news };
+        let mut book = Self { roster, me, records, live, gone, digest: 0, look_at, changed_at, news };
         let version = Version::first(incarnation);
         book.put(me, Record { heard: 1, ..Record::new(version, 0, &[]) });
         book.live.insert(me);
@@ -129,6 +133,16 @@ impl Book {
 
     pub(super) fn identity(&self, member: Slot) -> Option<Identity> {
         self.card(member).map(|c| c.identity)
+    }
+
+    /// How packets name a member.
+    fn short(&self, member: Slot) -> u64 {
+        self.identity(member).map_or(0, |i| short(&i))
+    }
+
+    /// Whether one that packets name so was a member, and is not now.
+    pub(super) fn is_gone(&self, name: u64) -> bool {
+        self.gone.contains(&name)
     }
 
     pub(super) fn find(&self, identity: &Identity) -> Option<Slot> {
@@ -200,7 +214,7 @@ impl Book {
         let (record, entry) = (self.record(news.member)?, self.entry(news.member)?);
         let own = news.level < level || news.member == self.me || is_vouched;
         if record.state == State::Alive {
-            let by = record.told.filter(|t| record.heard == 0 && t.level == level).and_then(|t| self.identity(t.by));
+            let by = record.told.filter(|_| record.heard == 0).and_then(|t| self.identity(t.by));
             return Some(Change::Alive { own, entry, by: by.map_or(0, |by| short(&by)) });
         }
         let Entry { identity, incarnation, counter, departed, .. } = entry;
@@ -238,7 +252,7 @@ impl Book {
     }
 
     pub(super) fn fingerprint(&self, print: &mut Fingerprint) {
-        print.add(&self.me).add(&self.live).add(&self.digest);
+        print.add(&self.me).add(&self.live).add(&self.gone).add(&self.digest);
         for (slot, record) in (0..).map(Slot).zip(&self.records) {
             let Some(record) = record else { continue };
             print
@@ -382,6 +396,7 @@ impl Book {
                 self.part(now, slot, Why::Failed, level, out);
                 next = next.min(now + keep);
             } else {
+                self.gone.remove(&self.short(slot));
                 self.records[slot.at()] = None;
                 self.roster.remove(slot);
             }
@@ -403,7 +418,7 @@ impl Book {
     /// We left: nobody is in the view.
     pub(super) fn close(&mut self) {
         self.records.clear();
-        self.live.clear();
+        (self.live, self.gone) = (BTreeSet::new(), BTreeSet::new());
         self.news.clear();
         (self.digest, self.look_at) = (0, Instant::NEVER);
     }
@@ -462,6 +477,8 @@ impl Book {
 
     /// Somebody answers for a member that is there.
     fn answer(&mut self, slot: Slot, answer: Answer, is_as_new: bool) {
+        let by = self.record(slot).and_then(|r| r.told).map_or(0, |t| self.short(t.by));
+        let name = if let Answer::Told(teller) = answer { self.short(teller.by) } else { 0 };
         let Some(record) = self.record_mut(slot) else { return };
         match answer {
             Answer::Heard(level) => {
@@ -476,6 +493,11 @@ impl Book {
                     }
                     None => true,
                     Some(told) if (told.level, told.by) == (teller.level, teller.by) => true,
+                    // It says so in several levels, and stays longest in the lowest.
+                    Some(told) if told.own && teller.own && told.by == teller.by => teller.level < told.level,
+                    // It has it from whom we have it from, who will say more of it; or the other way round.
+                    Some(told) if told.own && teller.via == by => false,
+                    Some(told) if teller.own && told.via == name => true,
                     Some(told) => teller.own && (!told.own || is_as_new),
                 };
                 if is_better {
@@ -496,6 +518,7 @@ impl Book {
         self.put(slot, Record { minor: entry.minor, ..record });
         self.answer(slot, answer, true);
         self.live.insert(slot);
+        self.gone.remove(&short(&entry.identity));
         self.restamp(slot);
         self.changed_at = now;
         out.push(Output::Event(Event::Joined { member: slot, version }));
@@ -532,13 +555,17 @@ impl Book {
     /// Somebody says that a member is gone; whether that was believed.
     pub(super) fn tell_gone(&mut self, now: Instant, teller: Teller, gone: &Gone, out: &mut impl Out) -> bool {
         let Some(slot) = self.roster.find(&gone.identity).filter(|&slot| slot != self.me) else { return false };
+        let name = self.short(teller.by);
         let Some(record) = self.record_mut(slot) else { return false };
         let is_ours = record.told.is_some_and(|t| (t.level, t.by) == (teller.level, teller.by));
         let is_later = gone.counter >= record.counter;
         if gone.incarnation < record.version.incarnation || record.state != State::Alive {
             return false;
         }
-        let is_sure = teller.own || gone.departed.is_some() || gone.incarnation > record.version.incarnation;
+        // Somebody who is heard answers for it, and does not say so.
+        let is_denied = record.heard == 0 && record.told.is_some_and(|t| t.own && t.by != teller.by && t.via != name);
+        let is_sure =
+            teller.own && !is_denied || gone.departed.is_some() || gone.incarnation > record.version.incarnation;
         if !(is_ours && record.heard == 0 || is_sure && is_later) {
             return false;
         }
@@ -558,6 +585,7 @@ impl Book {
             return;
         }
         self.changed_at = now;
+        self.gone.insert(self.short(slot));
         let Some(record) = self.records.get_mut(slot.at()).and_then(Option::as_mut) else { return };
         self.digest ^= std::mem::take(&mut record.stamp);
         record.state = if let Why::Departed(code) = why { State::Departed(code) } else { State::Failed };

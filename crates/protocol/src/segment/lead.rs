@@ -6,6 +6,9 @@ use crate::member::{Out, Slot};
 use phalanx_core::{Identity, Instant};
 use phalanx_wire::segment::short;
 
+/// Heartbeats from one greeting of the level above to the next: who came there meanwhile does not know us.
+const GREETS: u8 = 10;
+
 impl Segment {
     /// Finds who has been silent for too long.
     pub(super) fn look_for_silent(&mut self, now: Instant, out: &mut impl Out) {
@@ -50,7 +53,7 @@ impl Segment {
         let until = self.orphans_until(now, level);
         self.book.untell(now, level, slot, until, true, out);
         if self.book.version(slot).is_none() {
-            self.forget(now, slot, out);
+            self.forget(now, slot, true, out);
         }
     }
 
@@ -59,17 +62,24 @@ impl Segment {
         self.drop_peer(now, level, slot);
         let until = self.orphans_until(now, level);
         self.book.unhear(now, slot, level, Some(until), out);
+        let is_bereft = !self.book.told_by(level, slot).is_empty();
         self.book.untell(now, level, slot, until, false, out);
+        // It may answer for them where it still is.
+        let still = self.levels.iter().find(|own| own.peers.contains_key(&slot)).map(|own| own.number);
+        if let Some(level) = still.filter(|_| is_bereft) {
+            self.poll(now, level, slot, out);
+        }
     }
 
-    /// Somebody is gone from the view, by whatever way: it is in none of our levels.
-    pub(super) fn forget(&mut self, now: Instant, slot: Slot, out: &mut impl Out) {
+    /// Somebody is gone from the view, by whatever way: it is in none of our levels. `is_silent`: nothing comes from there any more, and its switch
+    /// may be dead. Otherwise somebody who lives there has told us, and will say who answers for those that it answered for.
+    pub(super) fn forget(&mut self, now: Instant, slot: Slot, is_silent: bool, out: &mut impl Out) {
         for level in 0..self.levels.len() as u8 {
             if self.level(level).is_some_and(|l| l.peers.contains_key(&slot)) {
                 self.drop_peer(now, level, slot);
             }
             let until = self.orphans_until(now, level);
-            self.book.untell(now, level, slot, until, true, out);
+            self.book.untell(now, level, slot, until, is_silent, out);
         }
     }
 
@@ -167,16 +177,17 @@ impl Segment {
             self.beat_in(now, next, out);
             // Those there have them from who led before us, if anybody did.
             self.announce(next, out);
-            let again_at = now + self.config.period / 4;
-            self.level_mut(next).into_iter().for_each(|own| own.again_at = again_at);
+            let again_at = now + self.config.grace;
+            self.level_mut(next).into_iter().for_each(|own| (own.again_at, own.again_later) = (again_at, true));
         }
     }
 
     /// Says once more for whom we answer, in levels to which we have just come.
     pub(super) fn announce_again(&mut self, now: Instant, out: &mut impl Out) {
+        let later = now + self.config.period / 4;
         for level in 1..self.levels.len() as u8 {
-            if self.level(level).is_some_and(|own| own.again_at <= now) {
-                self.level_mut(level).into_iter().for_each(|own| own.again_at = Instant::NEVER);
+            if let Some(own) = self.level_mut(level).filter(|own| own.again_at <= now) {
+                own.again_at = if std::mem::take(&mut own.again_later) { later } else { Instant::NEVER };
                 self.beat_in(now, level, out);
                 self.announce(level, out);
             }
@@ -195,6 +206,28 @@ impl Segment {
             self.levels.pop();
             let until = self.orphans_until(now, top);
             self.book.unhear_all(now, top, until, out);
+        }
+    }
+
+    /// Who takes over is no stranger in the level above by then: nobody there can open what a stranger says first, and those who hear that a leader
+    /// is dead shall hear at once who answers for its nodes.
+    pub(super) fn greet_above(&mut self, level: u8, out: &mut impl Out) {
+        let (me, is_unicast, above) = (short(&self.identity(self.book.me())), self.fan.is_some(), level + 1);
+        if is_unicast || above >= self.config.max_ttl {
+            return;
+        }
+        let Some(own) = self.level_mut(level) else { return };
+        let leader = own.follows().and_then(|leader| own.peers.get(&leader));
+        if leader.is_none_or(|leader| leader.pulse.backup != me) {
+            own.greets_in = None;
+            return;
+        }
+        let left = own.greets_in.unwrap_or(0);
+        own.greets_in = Some(left.checked_sub(1).unwrap_or(GREETS - 1));
+        if left == 0 {
+            self.scratch.clear();
+            phalanx_wire::segment::greet(above, &mut self.scratch);
+            self.cast(above, out);
         }
     }
 

@@ -24,6 +24,8 @@ pub(super) struct Peer {
     pub(super) pulse: Pulse,
     /// We have what it told up to this one.
     pub(super) upto: u64,
+    /// Updates have come up to this one; an image says who lives, and not who died.
+    pub(super) applied: u64,
     /// What it had told when we first heard it.
     pub(super) from: u64,
     /// Since when it has told more than we have; since when it, a leader, sees others than we do.
@@ -42,6 +44,7 @@ impl Peer {
             pulse,
             // The last ones may have been overtaken by the heartbeat.
             upto: pulse.number.saturating_sub(SETS as u64),
+            applied: pulse.number.saturating_sub(SETS as u64),
             from: pulse.number,
             lags_since: Instant::NEVER,
             differs_since: Instant::NEVER,
@@ -77,8 +80,12 @@ pub(super) struct Level {
     pub(super) introduce: u8,
     /// We have said here that we lead.
     pub(super) is_said: bool,
-    /// When we say once more for whom we answer: who has no session with us could not read it when we came.
+    /// When we say once more for whom we answer, and whether once more after that: it may have overtaken the heartbeat that says who we are, and who
+    /// has no session with us could not read it when we came.
     pub(super) again_at: Instant,
+    pub(super) again_later: bool,
+    /// We are to lead here when the leader is gone: heartbeats until we greet the level above again.
+    pub(super) greets_in: Option<u8>,
 }
 
 impl Level {
@@ -98,6 +105,8 @@ impl Level {
             introduce,
             is_said: false,
             again_at: Instant::NEVER,
+            again_later: false,
+            greets_in: None,
         }
     }
 
@@ -140,7 +149,8 @@ impl Level {
         print
             .add(&(self.number, self.lost, self.backup, self.told, self.repeats, self.introduce, self.is_said))
             .add(&self.last)
-            .add(&self.vouched);
+            .add(&self.vouched)
+            .add(&(self.again_later, self.greets_in));
         print.instant(self.again_at);
         match self.role {
             Role::Looks(until) => print.instant(until),
@@ -148,7 +158,7 @@ impl Level {
             Role::Leads => _ = print.add(&2),
         }
         for (slot, peer) in &self.peers {
-            print.add(slot).add(&(peer.pulse, peer.upto, peer.from, peer.tries, peer.asked));
+            print.add(slot).add(&(peer.pulse, peer.upto, peer.applied, peer.from, peer.tries, peer.asked));
             [peer.heard_at, peer.lags_since, peer.differs_since, peer.polled_at]
                 .iter()
                 .for_each(|&at| print.instant(at));

@@ -13,8 +13,10 @@
 //! **Changes** travel up and down: who finds out that a member of its level came or is gone tells it in its other levels, and whoever hears of it
 //! there does the same. Each update has a number, and carries the three before it; who has missed more polls for all (TG-6).
 //!
-//! **Who answers for whom** ([`book`]): what a leader tells of the nodes below it is charged to it. When it dies they are gone with it, as behind a
-//! dead switch, unless somebody else answers for them by then: its backup takes over before the higher level gives up, for that waits longer.
+//! **Who answers for whom** ([`book`]): what a leader tells of the nodes below it is charged to it. When it falls silent they are gone with it, as
+//! behind a dead switch, unless somebody else answers for them by then: its backup takes over before the higher level gives up, for that waits
+//! longer. When somebody below says that it is dead no switch is: they stay until somebody else answers for them. Backups greet the level
+//! above now and then, so that links know them there and their first words as leaders are understood.
 //!
 //! Beyond the paper: heartbeats carry a digest of their sender's view. Who sees others than its leader does polls it after a while, and
 //! both correct each other. So views become equal whatever was lost, also where reachability is not transitive (Fig. 5), where whoever hears two
@@ -407,6 +409,7 @@ impl Segment {
                 }
             }
             Says::Lead { addr } => self.on_lead(now, level, addr, out),
+            Says::Greet => {}
         }
     }
 
@@ -434,7 +437,7 @@ impl Segment {
                 let is_this = self.book.version(slot).is_some_and(|v| v.incarnation == entry.incarnation);
                 if is_this && self.book.counter(slot) <= entry.counter {
                     self.book.depart(now, slot, code, entry.counter, out);
-                    self.forget(now, slot, out);
+                    self.forget(now, slot, false, out);
                 }
             }
             return;
@@ -523,6 +526,7 @@ impl Segment {
         self.part_with_silent(now, out);
         for level in 0..self.levels.len() as u8 {
             self.beat_in(now, level, out);
+            self.greet_above(level, out);
         }
     }
 
@@ -635,6 +639,10 @@ impl Engine for Segment {
         }
         self.book.close();
         self.levels.clear();
+    }
+
+    fn speaks(&self) -> bool {
+        self.is_top()
     }
 
     fn linked(&self) -> Vec<Addr> {

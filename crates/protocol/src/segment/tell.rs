@@ -142,46 +142,56 @@ impl Segment {
     ) {
         let slot = self.book.find(&from.identity);
         let peer = slot.and_then(|slot| Some((slot, self.level(level)?.peers.get(&slot)?)));
-        let Some((slot, upto, known)) = peer.map(|(slot, p)| (slot, p.upto, p.known())) else {
+        let Some((slot, upto, applied, known)) = peer.map(|(slot, p)| (slot, p.upto, p.applied, p.known())) else {
             // Its heartbeat will come, and we ask then.
             self.counters.strays += 1;
             return;
         };
-        if number <= upto {
+        if number <= applied {
             return;
         }
         let first = number + 1 - sets.len() as u64;
         for (n, changes) in (first..).zip(sets.iter()) {
-            if n > upto {
-                self.apply(now, level, slot, changes, out);
+            if n > applied {
+                self.apply(now, level, slot, changes, n <= upto, out);
             }
         }
-        if let Some(peer) = self.level_mut(level).and_then(|l| l.peers.get_mut(&slot)) {
-            (peer.upto, peer.lags_since) = (number, Instant::NEVER);
+        let Some(peer) = self.level_mut(level).and_then(|l| l.peers.get_mut(&slot)) else { return };
+        peer.applied = number;
+        if number <= upto {
+            return;
         }
+        (peer.upto, peer.lags_since) = (number, Instant::NEVER);
         if first > known + 1 {
             self.counters.gaps += 1;
             self.poll(now, level, slot, out);
         }
     }
 
-    fn apply(&mut self, now: Instant, level: u8, by: Slot, changes: Changes<'_>, out: &mut impl Out) {
+    /// `is_late`: an image has come that is newer. It says who lives; who died of those whom others answer for it cannot say.
+    fn apply(&mut self, now: Instant, level: u8, by: Slot, changes: Changes<'_>, is_late: bool, out: &mut impl Out) {
         let me = self.book.identity(self.book.me()).map_or(0, |i| short(&i));
         let is_led = self.is_led_by(level, by);
         for change in changes.iter() {
             match change {
                 // It has it from us, or it is not for us.
-                Change::Alive { own, by, .. } if by == me || !own && !is_led => {}
-                Change::Alive { own, entry, .. } => {
-                    let note = self.book.tell(now, Teller { level, by, own }, &entry, out);
+                Change::Alive { own, by, .. } if by == me || !own && !is_led || is_late => {}
+                // Who is gone for us answers for it: the sender will find out, too.
+                Change::Alive { own: false, by, .. } if self.book.is_gone(by) => {}
+                Change::Alive { own, entry, by: via } => {
+                    let note = self.book.tell(now, Teller { level, by, own, via }, &entry, out);
                     self.count(note);
                 }
                 Change::Gone { own, identity, incarnation, counter, departed, lost } => {
+                    let whose = self.book.find(&identity).and_then(|slot| self.book.teller(slot));
+                    if is_late && whose.is_some_and(|t| (t.level, t.by) == (level, by)) {
+                        continue;
+                    }
                     let gone = Gone { identity, incarnation, counter, departed, lost };
-                    let is_gone = self.book.tell_gone(now, Teller { level, by, own }, &gone, out);
+                    let is_gone = self.book.tell_gone(now, Teller { level, by, own, via: 0 }, &gone, out);
                     let Some(slot) = self.book.find(&identity) else { continue };
                     if is_gone {
-                        self.forget(now, slot, out);
+                        self.forget(now, slot, false, out);
                     } else if let Some(below) = self.book.level(slot).filter(|&l| l < level) {
                         // We know better: it is below us.
                         self.tell(level, &[News { member: slot, level: below }], out);
@@ -256,8 +266,8 @@ impl Segment {
                     let gone = Change::Gone { own: true, identity, incarnation, counter, departed: None, lost: true };
                     denied.push(encoded(&gone));
                 }
-            } else if own || is_led {
-                let note = self.book.tell(now, Teller { level, by, own }, &entry, out);
+            } else if own || is_led && !self.book.is_gone(whom) {
+                let note = self.book.tell(now, Teller { level, by, own, via: whom }, &entry, out);
                 self.count(note);
             }
             let Some(slot) = self.book.find(&entry.identity) else { continue };
@@ -273,8 +283,8 @@ impl Segment {
             {
                 let (incarnation, counter) = (self.book.version(slot).map_or(0, |v| v.incarnation), 0);
                 let gone = Gone { identity, incarnation, counter, departed: None, lost: true };
-                match self.book.tell_gone(now, Teller { level, by, own: false }, &gone, out) {
-                    true => self.forget(now, slot, out),
+                match self.book.tell_gone(now, Teller { level, by, own: false, via: 0 }, &gone, out) {
+                    true => self.forget(now, slot, false, out),
                     // We hear it ourselves.
                     false => self.book.untell_one(slot),
                 }
@@ -319,7 +329,9 @@ impl Segment {
         let leads = self.level(level).is_some_and(Level::leads);
         let Some(peer) = self.level_mut(level).and_then(|l| l.peers.get_mut(&slot)) else { return };
         // It counts anew.
-        (peer.upto, peer.from) = (peer.upto.min(peer.pulse.number), peer.from.min(peer.pulse.number));
+        let number = peer.pulse.number;
+        (peer.upto, peer.from) = (peer.upto.min(number), peer.from.min(number));
+        peer.applied = peer.applied.min(number);
         let lags = peer.pulse.number > peer.known();
         let differs = peer.pulse.leads && !leads && peer.pulse.digest != digest;
         peer.lags_since = if lags { peer.lags_since.min(now) } else { Instant::NEVER };
@@ -328,6 +340,8 @@ impl Segment {
             peer.tries = 0;
             return;
         }
+        // The last one helped, though not all the way: another went wrong meanwhile.
+        peer.tries = if changed_at > peer.polled_at { 0 } else { peer.tries };
         let is_due = |since: Instant| since != Instant::NEVER && now >= since + patience;
         let is_quiet =
             now >= changed_at + patience && now >= peer.polled_at + patience * (1 << peer.tries.min(TRIES_MAX));

@@ -94,7 +94,7 @@ impl World {
         let sent: Vec<_> =
             (0..).zip(&mut self.ears).flat_map(|(n, e)| e.wire.drain(..).map(move |(to, p)| (n, to, p))).collect();
         if sent.is_empty() {
-            self.now = self.now + Duration::from_millis(1);
+            self.now += Duration::from_millis(1);
         }
         for (from, to, mut packet) in sent {
             let Addr::Local(host) = to else { continue };

@@ -166,7 +166,7 @@ fn a_gather_that_was_lost_is_made_again() {
     (0..2).for_each(|rank| {
         fold.act(0, |pmi, out| {
             pmi.on_gone(rank, out);
-        })
+        });
     });
     fold.nodes[0].sit(1);
     fold.act(0, Pmi::gather_again);

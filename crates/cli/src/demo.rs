@@ -1,8 +1,6 @@
 //! `phalanx demo`: what this is about, in a few seconds, on this machine: real daemons, several killed at once, and what
 //! everybody saw and when.
 
-mod primes;
-
 use crate::local::Local;
 use phalanx_client::api::{State, What};
 use phalanx_client::blocking::Client;
