@@ -15,7 +15,8 @@ const STEP: u64 = 1 << 22;
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let limit: u64 = std::env::args().nth(1).map_or(Ok(100_000_000), |text| text.parse())?;
-    let mut task = Client::from_environment().task()?;
+    let client = Client::from_environment();
+    let mut task = client.task()?;
     let view = task.wait_full()?;
     let (rank, size) = (u64::from(view.rank.ok_or("a spare has no rank")?), u64::from(view.size));
     let dir = PathBuf::from(std::env::var("PHALANX_CHECKPOINT_DIR")?);

@@ -7,7 +7,7 @@
 use super::state::NodeInfo;
 use super::steward::{Config, Input, Output, Record, Steward, Stored};
 use super::wire::{Look, Sworn};
-use super::words::{Answer, Ask, At, Command, Key, Report};
+use super::words::{Answer, Ask, At, Command, Key};
 use crate::link::sign::Signer;
 use crate::member::Peer;
 use crate::node::Carriage;
