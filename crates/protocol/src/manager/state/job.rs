@@ -82,8 +82,6 @@ pub(super) struct Member {
     pub(super) tasks: BTreeMap<u32, (u32, Ranges)>,
     /// It was told alone to kill what it has.
     pub(super) stopped: bool,
-    /// Its shepherd died, and its agent has said nothing since: likely the whole node is gone, though nobody knows yet.
-    pub(super) doubtful: bool,
 }
 
 impl Member {
@@ -101,7 +99,6 @@ impl Member {
             pending,
             tasks: BTreeMap::new(),
             stopped: false,
-            doubtful: false,
         }
     }
 

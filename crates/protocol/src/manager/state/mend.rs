@@ -70,10 +70,7 @@ impl State {
         let member = job.crew.get(&old)?;
         // The dead leave their slots to those that follow.
         let own = (member.live < member.slots && self.may_take(job, &member.node)).then_some(member.node);
-        if own.is_some() && !member.doubtful {
-            return own;
-        }
-        self.slot_elsewhere(job, others).or(own)
+        own.or_else(|| self.slot_elsewhere(job, others))
     }
 
     fn slot_elsewhere(&mut self, job: &mut Job, others: &mut Option<Vec<Key>>) -> Option<Key> {

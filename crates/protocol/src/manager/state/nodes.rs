@@ -34,6 +34,8 @@ pub(super) struct Node {
     pub(super) drained: bool,
     /// This start of its agent has said what runs there.
     pub(super) known: bool,
+    /// A shepherd died there, as others say, and its agent has said nothing since: likely the whole node is gone, and the zone will say so.
+    pub(super) doubtful: bool,
     /// Jobs with a part here, and how many slots each holds; none for the home of a job that runs nothing here.
     pub(super) jobs: BTreeMap<JobId, u32>,
     /// The sum of these.
@@ -54,6 +56,7 @@ impl Node {
             expired: false,
             drained: false,
             known: false,
+            doubtful: false,
             jobs: BTreeMap::new(),
             used: 0,
             through: None,
@@ -68,9 +71,9 @@ impl Node {
         self.lost_ms.is_none() && !self.drained && self.info.slots > 0
     }
 
-    /// It can be told to run something: what runs there is known.
+    /// It can be told to run something: what runs there is known, and somebody will hear it.
     pub(super) fn is_usable(&self) -> bool {
-        self.takes_ranks() && self.known
+        self.takes_ranks() && self.known && !self.doubtful
     }
 
     /// Slots that can be given away now.
@@ -91,6 +94,7 @@ impl Node {
             (None, _) if number == 1 => 0,
             (None, _) => return Vec::new(),
         };
+        self.doubtful = false;
         if number <= through || (number > through + 1 && self.early.len() >= EARLY_MAX) {
             return Vec::new();
         }
@@ -119,6 +123,7 @@ impl Node {
     fn begins_anew(&mut self, info: NodeInfo) {
         self.info = info;
         self.known = false;
+        self.doubtful = false;
         self.through = Some(0);
         self.early.clear();
         self.asked_through = 0;
@@ -165,7 +170,10 @@ impl State {
         }
         let now_ms = self.now_ms;
         let jobs: Vec<JobId> = node.jobs.keys().copied().collect();
-        self.edit_node(&key, |node| node.lost_ms = Some(now_ms));
+        self.edit_node(&key, |node| {
+            node.lost_ms = Some(now_ms);
+            node.doubtful = false;
+        });
         for id in jobs {
             self.with_job(id, out, |state, job, _, out| state.node_lost(job, key, out));
         }

@@ -54,6 +54,7 @@ impl State {
                 b.free.cmp(&a.free).then_with(|| name(&a.key).cmp(&name(&b.key))).then(a.key.cmp(&b.key))
             });
         }
+        candidates.retain(|one| self.nodes.get(&one.key).is_some_and(|node| !node.doubtful));
         let free: u64 = candidates.iter().map(|c| u64::from(c.free)).sum();
         if free >= u64::from(wanted.ranks) + u64::from(wanted.spares) {
             return Ok(fill(&candidates, wanted));

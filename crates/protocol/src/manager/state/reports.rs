@@ -184,7 +184,7 @@ impl State {
             let ranks_missed: Vec<u32> = ranks_missed.into_iter().collect();
             let which = written(&ranges(ranks_missed.iter().copied()));
             if proven {
-                job.crew.edit(&place, |member| member.doubtful = true);
+                self.edit_node(&node, |node| node.doubtful = node.lost_ms.is_none());
                 ranks_missed.iter().for_each(|&rank| job.end(rank, End::Lost, true));
                 self.failed(
                     job,
@@ -212,9 +212,6 @@ impl State {
         for id in jobs {
             self.with_job(id, out, |state, job, _, out| {
                 let there = there.contains(&job.current());
-                if let Some(place) = job.place_of(&from) {
-                    job.crew.edit(&place, |member| member.doubtful = false);
-                }
                 state.compare(job, from, there, anew, out);
             });
         }

@@ -244,10 +244,37 @@ fn cm_2_missed_ranks_are_dead_or_killed() {
     assert_eq!(story.cleared(1, at(1, 0), 0), ["1 respawn 1.0.1 2..4"]);
     story.ready(1, at(1, 0), 1);
     assert_eq!(story.report(0, missed(&[(2, 100)], true)), [""; 0], "old news");
-    assert_eq!(story.report(0, missed(&[(2, 110), (3, 111)], true)), ["1 respawn 1.0.2 2..4"]);
+    assert_eq!(story.report(0, missed(&[(2, 110), (3, 111)], true)), [""; 0], "its node may be gone as well");
+    assert_eq!(story.cleared(1, at(1, 0), 1), ["1 respawn 1.0.2 2..4"]);
     let mut story = Story::new(&[2, 2]);
     story.running(0, wanted(4), &[0, 1]);
     assert_eq!(story.report(0, missed(&[(2, 100), (3, 101)], false)), ["01 stop 1.0"]);
+}
+
+/// A node whose shepherd is dead, and whose agent says nothing of it, is likely gone: nothing is started there before one of them speaks, the
+/// agent or the zone.
+#[test]
+fn cm_5_a_node_in_doubt_takes_no_ranks() {
+    let missed = |number| {
+        let ranks = vec![MissedRank { rank: 2, start: 100 }, MissedRank { rank: 3, start: 101 }];
+        Report::Missed { attempt: at(1, number), ranks, proven: true }
+    };
+    let in_doubt = |slots: &[u32], oversubscribe| {
+        let mut story = Story::new(slots);
+        story.running(0, Wanted { oversubscribe, ..with(4, OnFailure::Restart) }, &[0, 1]);
+        assert_eq!(story.report(0, missed(0)), ["01 stop 1.0"]);
+        (story.cleared(0, at(1, 0), 0), story)
+    };
+    let (said, _) = in_doubt(&[2, 2, 2], false);
+    assert_eq!(said, ["1 over 1 0", "02 prepare 1.1 n0:0..2 n2:2..4"], "there is room elsewhere");
+    let (said, _) = in_doubt(&[2, 2], true);
+    assert_eq!(said, ["1 over 1 0", "0 prepare 1.1 n0:0..4"]);
+    let (said, mut story) = in_doubt(&[2, 2], false);
+    assert_eq!((said, story.phase(1)), (Vec::new(), RunPhase::Queued));
+    assert_eq!(story.cleared(1, at(1, 0), 0), ["01 prepare 1.1 n0:0..2 n1:2..4"], "its shepherd died alone");
+    let (_, mut story) = in_doubt(&[2, 2], false);
+    assert_eq!(story.lost(1), [""; 0]);
+    assert_eq!(story.back(1, 2, false), ["01 prepare 1.1 n0:0..2 n1:2..4"]);
 }
 
 /// Without its console a job ends as mpiexec's do; with another policy it goes on, unheard.
