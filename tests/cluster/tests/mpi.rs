@@ -165,3 +165,30 @@ fn cm_2_mpi4py_runs_across_daemons() {
     bench("4", &["ringtest", "-l", "2", "-n", "64"]).ends_well_with("time for 2 loops");
     bench("2", &["pingpong", "-m", "1", "-n", "1024"]).ends_well_with("1024");
 }
+
+/// CM-2: `MPI_Comm_spawn` with a real library: parents and children speak to each other.
+#[test]
+fn cm_2_mpi_programs_spawn_others() {
+    // Whether the library can do it at all: under its own launcher.
+    const FAMILY: &str = "
+import sys
+from mpi4py import MPI
+parent = MPI.Comm.Get_parent()
+if parent == MPI.COMM_NULL:
+    family = MPI.COMM_WORLD.Spawn(sys.executable, args=sys.argv, maxprocs=3).Merge()
+else:
+    family = parent.Merge(high=True)
+print('family of', family.size, 'sum', family.allreduce(family.rank), flush=True)
+";
+    let cluster = Cluster::managed(4, 2);
+    let script = cluster.node(0).dir().join("family.py");
+    std::fs::write(&script, FAMILY).expect("a folder of ours");
+    let (python, script) = (python(), script.to_str().expect("a path of ours"));
+    let launcher = Path::new(&python).with_file_name("mpiexec");
+    let probe = Command::new(launcher).args(["-n", "2", &python, script]).stderr(Stdio::null()).output();
+    if !probe.is_ok_and(|o| String::from_utf8_lossy(&o.stdout).contains("family of 5 sum 10")) {
+        return eprintln!("skipped: no MPI library here can spawn (pip install mpi4py mpich, and PYTHON=…/bin/python)");
+    }
+    let (status, said) = Console::start(&cluster, &["-n", "2", &python, script]).end();
+    assert_eq!((status, said), (Some(0), vec!["family of 5 sum 10".to_owned(); 5]));
+}

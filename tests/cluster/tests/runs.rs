@@ -6,6 +6,7 @@ use nix::unistd::Pid;
 use phalanx_client::api::manage::{Run, RunDetail, RunState};
 use phalanx_cluster::{Cluster, PATIENCE, binary};
 use std::io::{BufRead, BufReader, Write};
+use std::os::unix::fs::PermissionsExt;
 use std::process::{Child, ChildStdin, Command, Stdio};
 use std::sync::mpsc;
 use std::time::Instant;
@@ -159,6 +160,65 @@ fn cm_2_ranks_run_where_there_are_slots() {
     let two =
         ["-n", "1", "-wdir", "/", "-x", "COLOUR=red", "sh", "-c", "echo $COLOUR `pwd`", ":", "-n", "2", "echo", "two"];
     assert_eq!(run(&cluster, 2, &two).sorted(), ["red /", "two", "two"]);
+}
+
+/// Speaks PMI-1 over the socket that it inherits, and spawns `$1`, if that is named. Needs no MPI library.
+const SPEAKER: &str = r#"
+ask() { printf "$1\n" >&$PMI_FD; read -r answer <&$PMI_FD; }
+ask 'cmd=init pmi_version=1 pmi_subversion=1'
+if [ -n "$1" ]; then
+    ask "mcmd=spawn\nnprocs=3\nexecname=$1\ntotspawns=1\nspawnssofar=1\nargcnt=1\narg1=$2\npreput_num=1\npreput_key_0=PARENT\npreput_val_0=port#7\ninfo_num=0\nendcmd"
+    echo "parent on $PHALANX_NODE is told $answer"
+else
+    ask 'cmd=get_my_kvsname'
+    ask "cmd=get kvsname=${answer##*kvsname=} key=PARENT"
+    echo "child $PHALANX_RANK of $PHALANX_SIZE, $PMI_SPAWNED, is told $answer"
+fi
+[ -z "$WAITS" ] || exec sleep $WAITS
+ask 'cmd=finalize'
+exit ${STATUS:-0}
+"#;
+
+fn speaker(cluster: &Cluster) -> String {
+    let script = cluster.node(0).dir().join("speaker.sh");
+    std::fs::write(&script, format!("#!/bin/bash\n{SPEAKER}")).expect("a folder of ours");
+    std::fs::set_permissions(&script, std::fs::Permissions::from_mode(0o755)).expect("our file");
+    script.to_str().expect("a path of ours").to_owned()
+}
+
+/// CM-2: `MPI_Comm_spawn`: a job of its own, which finds what its parent left for it, writes where its parent does, and is waited for.
+#[test]
+fn cm_2_ranks_spawn_jobs() {
+    let cluster = Cluster::managed(3, 1);
+    let script = speaker(&cluster);
+    let ended = run(&cluster, 1, &["-n", "2", "-host", "n0,n1", &script, &script, ""]);
+    let children = |rank| format!("child {rank} of 3, 1, is told cmd=get_result rc=0 msg=success value=port#7");
+    let parents = ["n0", "n1"].map(|node| format!("parent on {node} is told cmd=spawn_result rc=0"));
+    let mut expected: Vec<String> = (0..3).flat_map(|rank| [children(rank), children(rank)]).chain(parents).collect();
+    expected.sort_unstable();
+    assert_eq!((ended.sorted(), ended.status), (expected.iter().map(String::as_str).collect(), Some(0)));
+
+    // What cannot run is said to who spawned it.
+    let ended = run(&cluster, 0, &["-n", "1", &script, "/nowhere/solve", ""]);
+    let told = |line: &String| line.starts_with("parent on n0 is told cmd=spawn_result rc=1 msg=");
+    assert!(ended.status == Some(0) && ended.said.iter().any(told), "{:#?}", ended.said);
+}
+
+/// CM-2: a job that was spawned does not outlive a parent that is ended.
+#[test]
+fn cm_2_what_was_spawned_ends_with_an_ended_parent() {
+    let cluster = Cluster::managed(2, 2);
+    let script = speaker(&cluster);
+    let mut console =
+        Console::start(&cluster, 0, &["--name", "parent", "-n", "1", "-x", "WAITS=600", &script, &script, ""]);
+    console.wait_for_times("child", 3);
+    console.wait_for("parent on");
+    let spawned = |run: &Run| run.name != "parent" && run.state == RunState::Running;
+    let child = cluster.node(0).client().runs().expect("it answers").into_iter().find(spawned).expect("a job more");
+    cluster.node(1).client().end_run("parent").expect("it runs");
+    wait_until_over(&cluster, 0, "parent");
+    wait_until_over(&cluster, 0, &child.name);
+    assert_eq!(console.end().status, Some(137));
 }
 
 /// CM-2: what is typed goes to rank 0, the others get the end of their input at once.

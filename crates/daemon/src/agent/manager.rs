@@ -33,6 +33,8 @@ pub(super) const SLOTS: &str = "phalanx.slots";
 const FRESH: Duration = Duration::from_secs(5);
 /// Questions that wait for an answer; more are refused.
 const ASKED_MAX: usize = 1024;
+/// A majority of the manager answers within this time, or it is not there.
+pub(crate) const ANSWER_PATIENCE: std::time::Duration = std::time::Duration::from_secs(8);
 
 /// Why the manager was not asked. Nothing has changed.
 #[derive(Debug, thiserror::Error)]

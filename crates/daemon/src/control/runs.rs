@@ -3,19 +3,16 @@
 use super::Office;
 use super::access::Caller;
 use super::routes::Refused;
-use crate::agent::manager::ManagerError;
-use crate::jobs::{managed, spec};
+use crate::agent::manager::{ANSWER_PATIENCE, ManagerError};
+use crate::jobs::managed;
 use axum::extract::{Path, State};
 use axum::http::StatusCode;
 use axum::{Extension, Json};
 use phalanx_api::Refusal;
 use phalanx_api::manage::{Managers, NodeSlots, ReplicaMove, Run, RunDetail, SignalWanted};
 use phalanx_api::run::{RANKS_MAX, RunStarted, RunWanted};
-use phalanx_protocol::manager::words::{Answer, Ask, Wanted};
+use phalanx_protocol::manager::words::{Answer, Ask};
 use tokio::sync::oneshot;
-
-/// A majority of the manager answers within this time, or it is not there.
-const PATIENCE: std::time::Duration = std::time::Duration::from_secs(8);
 
 impl From<ManagerError> for Refused {
     fn from(why: ManagerError) -> Self {
@@ -40,18 +37,7 @@ pub(super) async fn run(
     }
     let caller = who(caller);
     let ranks = wanted.ranks();
-    let asked = Wanted {
-        ranks,
-        hosts: wanted.hosts.iter().map(|h| (h.node.clone(), h.slots)).collect(),
-        per_node: wanted.per_node,
-        oversubscribe: wanted.oversubscribe,
-        on_failure: managed::asked(wanted.on_failure),
-        spares: wanted.spares,
-        timeout_ms: wanted.timeout_ms,
-        user: (caller.user, caller.group),
-        spec: spec::encode(&wanted.programs).map_err(ManagerError::TooLong)?,
-        name: wanted.name,
-    };
+    let asked = managed::asked(wanted, (caller.user, caller.group), Vec::new()).map_err(ManagerError::TooLong)?;
     match ask(&office, Ask::Run(asked)).await? {
         Answer::Taken { job, name } => {
             let socket = office.jobs.open_console(job, &name, ranks, Some((caller.user, caller.group))).await;
@@ -87,7 +73,7 @@ async fn ask(office: &Office, ask: Ask) -> Result<Answer, Refused> {
 }
 
 async fn wait<T>(told: oneshot::Receiver<T>) -> Result<T, Refused> {
-    match tokio::time::timeout(PATIENCE, told).await {
+    match tokio::time::timeout(ANSWER_PATIENCE, told).await {
         Ok(Ok(answer)) => Ok(answer),
         _ => Err(ManagerError::Silent.into()),
     }

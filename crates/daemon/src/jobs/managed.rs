@@ -3,12 +3,13 @@
 //! CM-2. Commands of one job are carried out in their order, those of different jobs side by side: a shepherd that starts slowly holds up
 //! its own job only.
 
-use super::{Jobs, Order, spec};
+use super::spec::{self, Runs};
+use super::{Jobs, Order};
 use crate::shepherd::words::{Crew, Terms, ToDaemon, ToShepherd, Work};
 use phalanx_api::jobs::{ARITY, OnPartition};
-use phalanx_api::run::{OnFailure, RankEnd};
+use phalanx_api::run::{OnFailure, RankEnd, RunWanted};
 use phalanx_protocol::manager::words::{
-    self, At, Attempt, Command, End, Ended, JobId, Key, MissedRank, Post, Report, Share,
+    self, At, Attempt, Command, End, Ended, JobId, Key, MissedRank, Post, Report, Share, Wanted,
 };
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
@@ -210,6 +211,7 @@ impl Jobs {
                 return self.0.remote.tell(move |agent| agent.signal_job(job, signal));
             }
             ToDaemon::Errand { rank, errand, .. } => return self.on_errand(name, rank, errand),
+            ToDaemon::Spawn { rank, wanted, puts, user } => return self.on_spawn(name, rank, wanted, puts, user),
             ToDaemon::Deserted => return self.0.remote.tell(move |agent| agent.desert_job(job)),
             ToDaemon::Here { .. } | ToDaemon::At { .. } | ToDaemon::Shown { .. } => return,
         };
@@ -281,7 +283,8 @@ impl Carrier {
 
     async fn prepare(&mut self, job: Prepared, ranks: u32, is_home: bool) -> Result<(), String> {
         let Prepared { attempt, life, user, on_failure, ours, spec } = job;
-        let programs = spec::decode(&spec).map_err(|e| format!("what is to be run cannot be read here: {e}"))?;
+        let Runs { programs, puts } =
+            spec::decode(&spec).map_err(|e| format!("what is to be run cannot be read here: {e}"))?;
         let may = self.jobs.0.remote.ask(move |agent| agent.may_run_as(user)).await.map_err(|e| e.to_string())?;
         let user = may?;
         let started = self.jobs.shepherd(terms(&self.name, ranks)).await;
@@ -299,6 +302,7 @@ impl Carrier {
             nodes: self.shares.iter().map(|s| s.ranks.clone()).collect(),
             names: self.shares.iter().map(|s| s.name.clone()).collect(),
             programs,
+            puts,
             on_failure: policy(on_failure),
         };
         self.say(ToShepherd::Prepare { work });
@@ -378,9 +382,27 @@ pub(super) fn ended(end: End) -> RankEnd {
     }
 }
 
+/// What somebody wants, in the manager's words.
+///
+/// # Errors
+/// How long it is, when that is too long.
+pub(crate) fn asked(wanted: RunWanted, user: (u32, u32), puts: Vec<(String, String)>) -> Result<Wanted, usize> {
+    Ok(Wanted {
+        ranks: wanted.ranks(),
+        name: wanted.name,
+        hosts: wanted.hosts.into_iter().map(|h| (h.node, h.slots)).collect(),
+        per_node: wanted.per_node,
+        oversubscribe: wanted.oversubscribe,
+        on_failure: asked_policy(wanted.on_failure),
+        spares: wanted.spares,
+        timeout_ms: wanted.timeout_ms,
+        user,
+        spec: spec::encode(&Runs { programs: wanted.programs, puts })?,
+    })
+}
+
 /// What becomes of a job when a part of it dies, in the manager's words.
-#[must_use]
-pub fn asked(policy: OnFailure) -> words::OnFailure {
+fn asked_policy(policy: OnFailure) -> words::OnFailure {
     match policy {
         OnFailure::Abort => words::OnFailure::Abort,
         OnFailure::Restart => words::OnFailure::Restart,

@@ -14,6 +14,17 @@ struct Spec {
     /// The environment of the first program.
     env: BTreeMap<String, String>,
     programs: Vec<Part>,
+    #[serde(skip_serializing_if = "Vec::is_empty", default)]
+    puts: Vec<(String, String)>,
+}
+
+/// What a job runs.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Runs {
+    /// Its programs, ranks in this order.
+    pub programs: Vec<Program>,
+    /// What its ranks find in their key-value space from the beginning: who spawned them.
+    pub puts: Vec<(String, String)>,
 }
 
 #[derive(Serialize, Deserialize)]
@@ -26,11 +37,11 @@ struct Part {
     differs: BTreeMap<String, Option<String>>,
 }
 
-/// The bytes of these programs.
+/// The bytes of what a job runs.
 ///
 /// # Errors
 /// How long they are, when that is more than [`SPEC_MAX`].
-pub fn encode(programs: &[Program]) -> Result<Vec<u8>, usize> {
+pub fn encode(Runs { programs, puts }: &Runs) -> Result<Vec<u8>, usize> {
     let map = |p: &Program| p.env.iter().cloned().collect::<BTreeMap<_, _>>();
     let env = programs.first().map(map).unwrap_or_default();
     let part = |p: &Program| {
@@ -42,16 +53,16 @@ pub fn encode(programs: &[Program]) -> Result<Vec<u8>, usize> {
     };
     let programs = programs.iter().map(part).collect();
     // Texts and numbers: nothing of it could not be written.
-    let bytes = serde_json::to_vec(&Spec { env, programs }).unwrap_or_default();
+    let bytes = serde_json::to_vec(&Spec { env, programs, puts: puts.clone() }).unwrap_or_default();
     if bytes.len() > SPEC_MAX { Err(bytes.len()) } else { Ok(bytes) }
 }
 
-/// The programs of these bytes.
+/// What these bytes say is to be run.
 ///
 /// # Errors
-/// When they are none.
-pub fn decode(bytes: &[u8]) -> Result<Vec<Program>, serde_json::Error> {
-    let Spec { env, programs } = serde_json::from_slice(bytes)?;
+/// When they say nothing.
+pub fn decode(bytes: &[u8]) -> Result<Runs, serde_json::Error> {
+    let Spec { env, programs, puts } = serde_json::from_slice(bytes)?;
     let program = |part: Part| {
         let mut own = env.clone();
         for (key, value) in part.differs {
@@ -62,7 +73,7 @@ pub fn decode(bytes: &[u8]) -> Result<Vec<Program>, serde_json::Error> {
         }
         Program { argv: part.argv, ranks: part.ranks, env: own.into_iter().collect(), wdir: part.wdir }
     };
-    Ok(programs.into_iter().map(program).collect())
+    Ok(Runs { programs: programs.into_iter().map(program).collect(), puts })
 }
 
 #[cfg(test)]
@@ -81,17 +92,20 @@ mod tests {
             program("watch", &[("B", "3"), ("C", "")]),
             program("third", &[("A", "1"), ("B", "2")]),
         ];
-        assert_eq!(decode(&encode(&programs).unwrap()).unwrap(), programs);
+        let puts = vec![("PARENT_ROOT_PORT_NAME".to_owned(), "tag#0$".to_owned())];
+        for runs in [Runs { programs: programs.to_vec(), puts }, Runs::default()] {
+            assert_eq!(decode(&encode(&runs).unwrap()).unwrap(), runs);
+        }
         assert!(decode(b"{").is_err());
-        assert_eq!(decode(&encode(&[]).unwrap()).unwrap(), []);
     }
 
     #[test]
     fn an_environment_is_written_once_and_too_much_of_it_is_refused() {
         let long = "x".repeat(10_000);
+        let runs = |programs| Runs { programs, puts: Vec::new() };
         let many: Vec<Program> = (0..64).map(|_| program("solve", &[("LONG", &long)])).collect();
-        assert!(encode(&many).unwrap().len() < 20_000);
-        let longer = "x".repeat(SPEC_MAX);
-        assert!(encode(&[program("solve", &[("LONG", &longer)])]).is_err_and(|length| length > SPEC_MAX));
+        assert!(encode(&runs(many)).unwrap().len() < 20_000);
+        let longer = runs(vec![program("solve", &[("LONG", &"x".repeat(SPEC_MAX))])]);
+        assert!(encode(&longer).is_err_and(|length| length > SPEC_MAX));
     }
 }

@@ -13,13 +13,14 @@
 //! |---|---|
 //! | `desk` | the Unix socket |
 //! | [`news`] | what the company decides |
-//! | [`pmi`] | what MPI programs ask for
+//! | [`pmi`] | what MPI programs ask for |
 //! | [`words`] | what daemon and shepherd say to each other |
 //! | `tasks` | what tasks ask for, and are told |
 //! | `reduce` | their barriers, sums and gathers |
 //! | `work` | a job that the manager runs: what is to be done, and what came of it |
 //! | `ranks` | its processes here, their pipes and ends |
 //! | `spawn` | how they are started |
+//! | `spawned` | jobs that they have started themselves |
 //! | [`sweep`] | how nothing of them stays |
 //! | `talk` | what their MPI libraries ask for, over sockets |
 //! | `watch` | waiting for their files and deaths |
@@ -38,6 +39,7 @@ mod ranks;
 mod reduce;
 mod seats;
 mod spawn;
+mod spawned;
 pub mod sweep;
 mod talk;
 mod tasks;

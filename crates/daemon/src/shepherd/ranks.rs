@@ -7,6 +7,7 @@ use super::Shepherd;
 use super::console::WINDOW;
 use super::frames::{self, Words};
 use super::spawn::Started;
+use super::spawned::Spawned;
 use super::sweep;
 use super::talk::Talk;
 use super::watch::{For, Ready, Watch};
@@ -36,6 +37,8 @@ const OUT: u64 = 0;
 const ERR: u64 = 1;
 const INPUT: u64 = 2;
 const TALK: u64 = 3;
+const SPAWNED_OUT: u64 = 4;
+const SPAWNED_ERR: u64 = 5;
 
 /// Where a rank reads from.
 struct Feed {
@@ -80,6 +83,8 @@ pub(super) struct Ranks {
     pub(super) watch: Watch,
     /// By the number of their start here.
     pub(super) all: BTreeMap<u64, Rank>,
+    /// Jobs that they have spawned, by numbers of the same kind.
+    pub(super) spawned: BTreeMap<u64, Spawned>,
     next: u64,
     pids: BTreeMap<Pid, u64>,
     /// Output that home has not acknowledged.
@@ -100,8 +105,8 @@ impl Rank {
 
 impl Ranks {
     pub(super) fn new(watch: Watch) -> Self {
-        let (all, pids) = (BTreeMap::new(), BTreeMap::new());
-        Self { watch, all, next: 1, pids, unacknowledged: 0, may_have_left: false }
+        let (all, spawned, pids) = (BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
+        Self { watch, all, spawned, next: 1, pids, unacknowledged: 0, may_have_left: false }
     }
 
     /// A rank was started, or could not be.
@@ -151,6 +156,16 @@ impl Ranks {
         }
         self.all.insert(number, added);
         number
+    }
+
+    /// A rank has spawned a job.
+    pub(super) fn add_spawned(&mut self, spawned: Spawned) {
+        let number = self.next;
+        self.next += 1;
+        for (pipe, file) in spawned.pipes.iter().flatten().zip([SPAWNED_OUT, SPAWNED_ERR]) {
+            let _ = self.watch.add(pipe, number << FILES | file, For::Reading);
+        }
+        self.spawned.insert(number, spawned);
     }
 
     /// The rank that runs, or ran last, in an attempt.
@@ -215,7 +230,7 @@ impl Ranks {
 
     /// True when home has all that ranks of this attempt, and of those before, wrote.
     pub(super) fn are_drained(&self) -> bool {
-        self.unacknowledged == 0 && self.all.values().all(|r| r.is_closed)
+        self.unacknowledged == 0 && self.all.values().all(|r| r.is_closed) && self.spawned.is_empty()
     }
 
     /// Forgets ranks of earlier attempts that have nothing to say any more.
@@ -242,6 +257,7 @@ impl Shepherd {
             }
         }
         self.close_ranks();
+        self.tend_spawned();
     }
 
     pub(super) fn on_deaths(&mut self) {
@@ -318,7 +334,7 @@ impl Shepherd {
     fn on_ready(&mut self, mark: u64) {
         let (number, file) = (mark >> FILES, mark & ((1 << FILES) - 1));
         match file {
-            OUT | ERR => self.read(number, file),
+            OUT | ERR | SPAWNED_OUT | SPAWNED_ERR => self.read(number, file),
             INPUT => self.write(number),
             TALK => self.on_talk(number),
             _ => {}
@@ -331,11 +347,17 @@ impl Shepherd {
         for turn in 0..=TURNS {
             let Some(work) = &mut self.work else { return };
             let has_room = work.ranks.unacknowledged + PIECE as u64 <= WINDOW as u64;
-            let Some(rank) = work.ranks.all.get_mut(&number) else { return };
-            let (name, pipe) = (rank.rank, &mut rank.pipes[file as usize]);
+            let (all, spawned) = (&mut work.ranks.all, &mut work.ranks.spawned);
+            let found = match file {
+                OUT | ERR => all.get_mut(&number).map(|r| (r.rank, &mut r.pipes, &mut r.is_held_up)),
+                _ => spawned.get_mut(&number).map(|s| (s.rank, &mut s.pipes, &mut s.is_held_up)),
+            };
+            let Some((name, pipes, is_held_up)) = found else { return };
+            let is_out = matches!(file, OUT | SPAWNED_OUT);
+            let pipe = &mut pipes[usize::from(!is_out)];
             let Some(reader) = pipe else { return };
             if !has_room {
-                rank.is_held_up = true;
+                *is_held_up = true;
                 return;
             }
             let read = if turn == TURNS { Err(std::io::ErrorKind::WouldBlock.into()) } else { reader.read(&mut piece) };
@@ -346,7 +368,7 @@ impl Shepherd {
                 }
                 Ok(length) => {
                     work.ranks.unacknowledged += length as u64;
-                    let stream = if file == OUT { Stream::Out } else { Stream::Err };
+                    let stream = if is_out { Stream::Out } else { Stream::Err };
                     self.say_output(name, stream, &piece[..length]);
                 }
                 Err(e) if e.kind() == std::io::ErrorKind::Interrupted => {}
@@ -369,6 +391,12 @@ impl Shepherd {
         for number in work.ranks.all.iter_mut().filter_map(held_up).collect::<Vec<_>>() {
             self.read(number, OUT);
             self.read(number, ERR);
+        }
+        let Some(work) = &mut self.work else { return };
+        let held_up = |(&number, s): (&u64, &mut Spawned)| std::mem::take(&mut s.is_held_up).then_some(number);
+        for number in work.ranks.spawned.iter_mut().filter_map(held_up).collect::<Vec<_>>() {
+            self.read(number, SPAWNED_OUT);
+            self.read(number, SPAWNED_ERR);
         }
     }
 
@@ -452,7 +480,7 @@ impl Shepherd {
         }
     }
 
-    fn say_output(&mut self, rank: u32, stream: Stream, bytes: &[u8]) {
+    pub(super) fn say_output(&mut self, rank: u32, stream: Stream, bytes: &[u8]) {
         self.tell_home_frame(frames::output(rank, stream, bytes));
     }
 }

@@ -58,7 +58,7 @@ pub(super) struct Started {
 }
 
 /// The program that a rank runs.
-fn program_of(programs: &[Program], rank: u32) -> Option<usize> {
+pub(super) fn program_of(programs: &[Program], rank: u32) -> Option<usize> {
     let mut end = 0_u32;
     programs.iter().position(|p| {
         end = end.saturating_add(p.ranks);
@@ -150,7 +150,7 @@ pub(super) fn open_many_files() -> Option<(rlim_t, rlim_t)> {
 }
 
 /// The end of a pipe or socket that is ours.
-fn unblocked<F: AsFd>(file: F) -> Result<F, Errno> {
+pub(super) fn unblocked<F: AsFd>(file: F) -> Result<F, Errno> {
     fcntl(&file, FcntlArg::F_SETFL(OFlag::O_NONBLOCK)).map(|_| file)
 }
 
@@ -250,6 +250,7 @@ mod tests {
             nodes: Vec::new(),
             names: Vec::new(),
             programs,
+            puts: Vec::new(),
             on_failure: OnFailure::Abort,
         }
     }

@@ -1,7 +1,7 @@
 //! The sockets over which MPI libraries of ranks speak to their shepherd, and what comes of it: the bytes of [`pmi`](super::pmi).
 
 use super::Shepherd;
-use super::pmi::{Answer, Met, Output};
+use super::pmi::{Answer, Errand, Met, Output};
 use super::watch::For;
 use super::words::ToDaemon;
 use nix::sys::signal::{Signal, killpg};
@@ -94,6 +94,7 @@ impl Shepherd {
                     }
                     self.note(format!("rank {rank} does not speak PMI-1: {why}"));
                 }
+                Output::Ask { rank, errand: Errand::Spawn { programs } } => self.on_spawn(rank, programs),
                 Output::Ask { rank, errand } => {
                     let Some(attempt) = self.work.as_ref().and_then(super::work::Managed::attempt) else { continue };
                     self.tell_daemons(&ToDaemon::Errand { attempt, rank, errand });

@@ -2,7 +2,7 @@
 
 use super::pmi::{Answer, Errand};
 use phalanx_api::jobs::{JobView, OnPartition};
-use phalanx_api::run::{OnFailure, Program, RankEnd};
+use phalanx_api::run::{OnFailure, Program, RankEnd, RunWanted};
 use serde::{Deserialize, Serialize};
 use std::net::SocketAddr;
 
@@ -125,6 +125,15 @@ pub enum ToShepherd {
         /// What.
         answer: Answer,
     },
+    /// The job that a rank spawned was taken: be its console.
+    Attend {
+        /// The rank; it waits for the job's ranks to run.
+        rank: u32,
+        /// The job.
+        job: String,
+        /// Where its console is awaited.
+        socket: String,
+    },
     /// Something for the console to say.
     Note {
         /// The words.
@@ -158,6 +167,9 @@ pub struct Work {
     pub names: Vec<String>,
     /// What is run, ranks in this order.
     pub programs: Vec<Program>,
+    /// What its ranks find in their key-value space from the beginning.
+    #[serde(default)]
+    pub puts: Vec<(String, String)>,
     /// What becomes of the job when a part of it dies.
     pub on_failure: OnFailure,
 }
@@ -252,6 +264,17 @@ pub enum ToDaemon {
         rank: u32,
         /// What.
         errand: Errand,
+    },
+    /// An MPI rank spawns a job; it waits for `Attend`, or an `Answer` that refuses it.
+    Spawn {
+        /// Which rank.
+        rank: u32,
+        /// The job.
+        wanted: RunWanted,
+        /// What its ranks find in their key-value space from the beginning.
+        puts: Vec<(String, String)>,
+        /// Under whom it runs; as the daemon unless told.
+        user: Option<(u32, u32)>,
     },
     /// The console is gone: nobody waits for the job.
     Deserted,

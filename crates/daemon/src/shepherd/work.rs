@@ -177,7 +177,7 @@ fn setting(name: &str, work: &Work) -> Setting {
     let programs: Vec<u32> = work.programs.iter().map(|p| p.ranks).collect();
     let size = programs.iter().sum();
     let name = format!("{name}_{}_{}", work.job, work.attempt);
-    Setting { name, size, nodes: work.nodes.clone(), programs, universe: size }
+    Setting { name, size, nodes: work.nodes.clone(), programs, universe: size, puts: work.puts.clone() }
 }
 
 pub(super) fn ranks_of(crew: &Crew) -> impl Iterator<Item = u32> {
@@ -214,6 +214,7 @@ impl Shepherd {
             ToShepherd::Stop { attempt, why } => self.on_stop(attempt, why),
             ToShepherd::Over { status, why } => self.on_over(status, why),
             ToShepherd::Answer { rank, answer } => self.on_answer(rank, answer),
+            ToShepherd::Attend { rank, job, socket } => self.on_attend(rank, job, &socket),
             ToShepherd::Note { text } => self.note(text),
             _ => {}
         }
@@ -232,6 +233,7 @@ impl Shepherd {
             nodes: Vec::new(),
             names: Vec::new(),
             programs: Vec::new(),
+            puts: Vec::new(),
             on_failure: OnFailure::default(),
         };
         match self.take_up(&nothing, now) {
@@ -429,6 +431,7 @@ impl Shepherd {
         work.phase = Phase::Stopping;
         work.knocking.clear();
         work.ranks.kill();
+        work.ranks.spawned.clear();
         if is_news && !why.is_empty() {
             self.note(why);
         }
@@ -448,6 +451,9 @@ impl Shepherd {
         work.over = Some(now);
         work.knocking.clear();
         work.ranks.kill();
+        if status != 0 {
+            work.ranks.spawned.clear();
+        }
         if work.phase != Phase::Cleared {
             work.phase = Phase::Stopping;
         }

@@ -191,6 +191,7 @@ impl Shepherds {
             nodes,
             names: (0..self.hosts.len()).map(|n| format!("n{n}")).collect(),
             programs: self.programs.clone(),
+            puts: Vec::new(),
             on_failure: OnFailure::Abort,
         }
     }

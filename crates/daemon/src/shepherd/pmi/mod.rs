@@ -28,3 +28,4 @@ mod wire;
 
 pub use meeting::Met;
 pub use server::{Answer, Errand, Output, Pmi, Setting};
+pub use wire::Spawn;

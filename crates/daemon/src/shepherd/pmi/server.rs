@@ -27,6 +27,8 @@ pub struct Setting {
     pub programs: Vec<u32>,
     /// How many ranks there could be.
     pub universe: u32,
+    /// What is in the key-value space from the beginning, for all alike.
+    pub puts: Vec<(String, String)>,
 }
 
 /// What a rank wants that its shepherd cannot do.
@@ -232,7 +234,8 @@ impl Pmi {
             return None;
         }
         let put = self.kvs.value(key).map(str::to_owned);
-        put.or_else(|| self.mapping.clone().filter(|_| key == MAPPING))
+        let early = || self.setting.puts.iter().find(|(k, _)| k == key).map(|(_, value)| value.clone());
+        put.or_else(early).or_else(|| self.mapping.clone().filter(|_| key == MAPPING))
     }
 
     fn ask(&mut self, rank: u32, errand: Errand, out: &mut Vec<Output>) {

@@ -17,6 +17,7 @@ const NAME: &str = "solver_12_0";
 impl Fold {
     fn new(nodes: u32) -> Self {
         let setting = Setting {
+            puts: Vec::new(),
             name: NAME.into(),
             size: nodes * 2,
             nodes: (0..nodes).map(|n| vec![(n * 2, n * 2 + 2)]).collect(),
