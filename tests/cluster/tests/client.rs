@@ -2,8 +2,8 @@
 
 use nix::sys::signal::Signal;
 use phalanx_client::Directory;
-use phalanx_client::api::{Event, Offer, What};
 use phalanx_client::api::rumours::Question;
+use phalanx_client::api::{Event, Offer, What};
 use phalanx_client::directory::{Change, Query, SILENCE};
 use phalanx_cluster::{Cluster, Node, PATIENCE, example};
 use std::io::{BufRead, BufReader};

@@ -187,7 +187,10 @@ fn cm_5_what_cannot_run_is_refused_with_what_to_do() {
     refused(&["-n", "2", "no-such-program"], &["no-such-program", "n0"]);
     refused(&["-n", "1", "-wdir", "/no/such/place", "true"], &["/no/such/place"]);
     let file = cluster.write("hosts", "n0 slots=2\nn1 slots=many\n");
-    refused(&["-n", "2", "-hostfile", &file, "true"], &["2"]);
+    refused(&["-n", "2", "-hostfile", &file, "true"], &["line 2", "many"]);
+    let file = cluster.write("strangers", "n0 slots=2\n\nn7\n");
+    refused(&["-n", "2", "-hostfile", &file, "true"], &["line 3", "n7"]);
+    refused(&["-n", "2", "--bogus", "true"], &["--bogus"]);
     assert_eq!(run(&cluster, 0, &["-n", "9", "-oversubscribe", "true"]).status, Some(0));
 }
 
