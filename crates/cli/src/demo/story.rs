@@ -214,6 +214,9 @@ impl Story<'_> {
         let name = format!("n{node}");
         let detail = self.home().run_detail(JOB).map_err(|e| e.to_string())?;
         let dead: Vec<u32> = detail.all_ranks.iter().filter(|r| r.node == name).map(|r| r.rank).collect();
+        if dead.is_empty() {
+            return Err(Stop::Failed(format!("{name} has no ranks: {:?}", detail.run.nodes)));
+        }
         let living: Vec<u32> = all.iter().copied().filter(|r| !dead.contains(r)).collect();
         let before = self.seen.views.iter().map(|v| v.number).max().unwrap_or(0);
         let processes = Processes::of(self.cluster, node)?;
