@@ -119,7 +119,7 @@ pub struct NodeSlots {
     pub used: u32,
     /// It gets no new ones.
     pub drained: bool,
-    /// It is there.
+    /// It is there, and has told the manager what runs on it.
     pub alive: bool,
 }
 

@@ -85,6 +85,10 @@ fn up(cluster: &Local, nodes: usize, zones: usize) -> Result<ExitCode, String> {
         return Err(format!("a cluster is there already in {dir}: end it with `phalanx dev down`"));
     }
     let took = cluster.up(nodes, zones)?;
+    // The first thing that somebody types may be `run`.
+    if let Err(why) = cluster.wait_until_managed(nodes) {
+        eprintln!("phalanx: no jobs can be run yet: {why}");
+    }
     println!("{nodes} nodes, all views full after {:.2} s", took.as_secs_f64());
     println!("look at them with `phalanx members`, end them with `phalanx dev down`; logs are in {dir}");
     Ok(ExitCode::SUCCESS)

@@ -45,18 +45,23 @@ impl Local {
     /// Starts `nodes` daemons; says how long it took from the first start until all see all. What was started ends when it
     /// fails.
     pub(crate) fn up(&self, nodes: usize, zones: usize) -> Result<Duration, String> {
+        self.up_with(nodes, zones, &[])
+    }
+
+    /// As [`Local::up`], with further arguments for each daemon.
+    pub(crate) fn up_with(&self, nodes: usize, zones: usize, more: &[&str]) -> Result<Duration, String> {
         fs::create_dir_all(&self.dir).map_err(|e| format!("cannot create {}: {e}", self.dir.display()))?;
-        let took = if zones > 1 { self.start_zones(nodes, zones) } else { self.start(nodes) };
+        let took = if zones > 1 { self.start_zones(nodes, zones) } else { self.start(nodes, more) };
         if took.is_err() {
             let _ = self.down();
         }
         took
     }
 
-    fn start(&self, nodes: usize) -> Result<Duration, String> {
+    fn start(&self, nodes: usize, more: &[&str]) -> Result<Duration, String> {
         let (key, began) = (draw_key()?, Instant::now());
         let (first, expect) = (self.node(1), nodes.to_string());
-        let running = ["--expect", expect.as_str(), "--run-as-root"];
+        let running = [&["--expect", expect.as_str(), "--run-as-root"], more].concat();
         first.spawn("n1", &key, None, &running)?;
         let seed = first.answer()?.me.addr.to_string();
         for n in 2..=nodes {
@@ -71,6 +76,22 @@ impl Local {
             }
         }
         Ok(began.elapsed())
+    }
+
+    /// Waits until jobs can be run: the manager decides, and knows the slots of so many nodes.
+    pub(crate) fn wait_until_managed(&self, nodes: usize) -> Result<(), String> {
+        let (first, began) = (Client::new(self.node(1).socket()), Instant::now());
+        loop {
+            let managers = first.managers().map_err(|e| e.to_string())?;
+            let known = first.slots().map_or(0, |slots| slots.iter().filter(|s| s.alive && s.slots > 0).count());
+            if managers.decides && known >= nodes {
+                return Ok(());
+            }
+            if began.elapsed() > PATIENCE * 3 {
+                return Err(format!("the manager knows {known} of {nodes} nodes; {}", managers.note));
+            }
+            std::thread::sleep(LOOK);
+        }
     }
 
     /// The same in zones of nearly equal size, beneath two supervisors.
@@ -177,13 +198,6 @@ impl Node {
         let command = fs::read(format!("/proc/{pid}/cmdline")).ok()?;
         let mut arguments = command.split(|&b| b == 0);
         arguments.any(|a| a == self.dir.as_os_str().as_encoded_bytes()).then_some(pid)
-    }
-
-    /// Kills its daemon: it can say nothing any more.
-    pub(crate) fn kill(&self) {
-        if let Some(pid) = self.running() {
-            signal(pid, nix::sys::signal::Signal::SIGKILL);
-        }
     }
 }
 

@@ -75,6 +75,8 @@ enum Command {
     Doctor(doctor::Args),
     Dev(dev::Args),
     Demo(demo::Args),
+    #[command(hide = true)]
+    DemoRank(demo::rank::Args),
     /// Experiments: figures of the papers, comparisons with peers, plots
     Lab(lab::Args),
     /// The simulator: runs a scenario, or a swarm of drawn ones, and says whether everything held
@@ -125,6 +127,7 @@ fn main() -> ExitCode {
         Command::Completions(args) => manual::completions(&args, Args::command()),
         Command::Man(args) => manual::man(&args, Args::command()),
         Command::Demo(args) => demo::run(&args),
+        Command::DemoRank(args) => demo::rank::run(&args),
         Command::Dev(args) => dev::run(&args),
         Command::Lab(args) => lab::run(&args).map(|never| match never {}).map_err(|e| e.to_string()),
         Command::Sim(args) => sim::run(&args).map_err(|e| e.to_string()),

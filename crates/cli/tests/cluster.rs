@@ -37,14 +37,45 @@ fn said(output: &Output) -> String {
     String::from_utf8_lossy(&output.stderr).into_owned()
 }
 
+/// Three nodes are killed while a job runs: its answer is right, and nothing stays.
 #[test]
-fn the_demo_ends_well_and_says_what_happened() {
-    let text = Place::new("demo").good(&["demo", "--nodes", "5", "--kills", "2"]);
-    assert!(
-        text.contains("kill -9 n1 n3") && text.contains("to 3 of 3 after") && text.contains("3 of 5 stand"),
-        "{text}"
-    );
-    assert!(!text.contains("WRONG"), "{text}");
+fn the_demo_is_right_and_leaves_nothing_behind() {
+    let place = Place::new("demo");
+    std::fs::create_dir_all(&place.0).unwrap();
+    let mut command = Command::new(env!("CARGO_BIN_EXE_phalanx"));
+    // Whatever it writes is there.
+    command.args(["demo", "-o", "json", "--limit", "10000000"]).env("TMPDIR", &place.0);
+    let output = command.output().expect("the command runs");
+    assert!(output.status.success(), "{}", said(&output));
+    let demo: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!((&demo["right"], &demo["expected"]), (&true.into(), &664_579.into()), "{demo:#}");
+    let round = &demo["rounds"][0];
+    assert_eq!((&round["primes"], &round["status"]), (&664_579.into(), &0.into()), "{demo:#}");
+    assert_eq!(round["mistakes"].as_array().map(Vec::len), Some(0), "{demo:#}");
+    let kills = round["kills"].as_array().unwrap();
+    let what: Vec<_> = kills.iter().map(|k| k["what"].as_str().unwrap()).collect();
+    assert_eq!(what, ["worker", "root", "replica"]);
+    for kill in kills {
+        assert!(!kill["ranks"].as_array().unwrap().is_empty(), "{kill}");
+        let ms = |figure: &str| kill[figure].as_f64().unwrap_or_else(|| panic!("{figure} of {kill}"));
+        assert!(ms("known_first_ms") <= ms("known_last_ms") && ms("view_first_ms") <= ms("back_ms"), "{kill}");
+    }
+    assert!(kills[2]["replaced_ms"].is_f64(), "{demo:#}");
+    assert_eq!(std::fs::read_dir(&place.0).unwrap().count(), 0, "no file is left");
+    assert_eq!(still_running(&place), Vec::<String>::new());
+    std::fs::remove_dir(&place.0).unwrap();
+}
+
+/// Processes that have something to do with a place.
+fn still_running(place: &Place) -> Vec<String> {
+    let place = place.0.to_str().unwrap();
+    let processes = std::fs::read_dir("/proc").unwrap().filter_map(|p| Some(p.ok()?.path()));
+    let texts = processes.filter_map(|p| {
+        let command = std::fs::read(p.join("cmdline")).ok()?;
+        let environment = std::fs::read(p.join("environ")).unwrap_or_default();
+        Some(String::from_utf8_lossy(&[command, environment].concat()).into_owned())
+    });
+    texts.filter(|text| text.contains(place)).collect()
 }
 
 #[test]
@@ -80,7 +111,10 @@ fn without_a_daemon_commands_say_how_to_start_one() {
     assert!(said(&nobody).contains("phalanx dev up 3"), "{}", said(&nobody));
     assert_eq!(place.run(&["dev", "down"]).status.code(), Some(1));
     assert_eq!(place.run(&["dev", "up", "0"]).status.code(), Some(64));
-    assert_eq!(place.run(&["demo", "--kills", "12"]).status.code(), Some(1));
+    for wrong in [["--nodes", "5"], ["--rounds", "0"], ["--limit", "10"]] {
+        let refused = place.run(&[&["demo"], &wrong[..]].concat());
+        assert!(refused.status.code() == Some(64) && said(&refused).contains(wrong[0]), "{}", said(&refused));
+    }
 }
 
 #[test]

@@ -1,6 +1,7 @@
 //! A rank of a parallel job: `phalanx run -n 4 rank` adds up what all ranks know, waits for them, and ends.
 //!
-//! `rank stay` goes on until it is ended, says hello to its neighbour in each full view, and prints what it hears.
+//! `rank stay` goes on until it is ended, says hello to its neighbour in each full view, and prints what it hears. With `rank late` the last
+//! rank never comes where the others wait for it: when it is killed they go on without it.
 
 use phalanx_client::blocking::Client;
 use phalanx_client::jobs::Event;
@@ -12,8 +13,18 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let (rank, size) = (view.rank.ok_or("a rank")?, view.size);
     let sum = task.sum(i64::from(rank))?;
     println!("rank {rank} of {size}: the ranks add up to {sum}");
-    if std::env::args().nth(1).is_none_or(|a| a != "stay") {
-        return Ok(task.barrier()?);
+    match std::env::args().nth(1).as_deref() {
+        Some("stay") => {}
+        Some("late") => {
+            while rank + 1 == size {
+                std::thread::park();
+            }
+            println!("rank {rank} waits");
+            task.barrier()?;
+            println!("rank {rank} waits no more: those who live add up to {}", task.sum(i64::from(rank))?);
+            return Ok(());
+        }
+        _ => return Ok(task.barrier()?),
     }
     loop {
         match task.event()? {

@@ -2,6 +2,7 @@
 //!
 //! Everything lives in a directory of its own and ends with the [`Cluster`], also when a test panics.
 
+pub mod console;
 pub mod etcd;
 pub mod host;
 

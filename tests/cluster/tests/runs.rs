@@ -3,141 +3,12 @@
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
-use phalanx_client::api::manage::{Run, RunDetail, RunState};
-use phalanx_cluster::{Cluster, PATIENCE, binary};
-use std::io::{BufRead, BufReader, Write};
+use phalanx_client::api::manage::{Run, RunState};
+use phalanx_cluster::console::{Console, job, kill_node, node_of, run, shepherd, wait_until_over};
+use phalanx_cluster::{Cluster, PATIENCE};
+use std::io::Write;
 use std::os::unix::fs::PermissionsExt;
-use std::process::{Child, ChildStdin, Command, Stdio};
-use std::sync::mpsc;
 use std::time::Instant;
-
-/// A `phalanx run` in the background.
-struct Console {
-    process: Child,
-    input: Option<ChildStdin>,
-    lines: mpsc::Receiver<String>,
-    /// Lines that were read.
-    said: Vec<String>,
-}
-
-/// How a console ended: its status, and all lines of both outputs.
-struct Ended {
-    status: Option<i32>,
-    said: Vec<String>,
-}
-
-impl Console {
-    fn start(cluster: &Cluster, node: usize, arguments: &[&str]) -> Self {
-        let mut command = Command::new(binary());
-        command.arg("run").args(arguments).env("PHALANX_SOCKET", cluster.node(node).socket());
-        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
-        let mut process = command.spawn().expect("the command runs");
-        let (tell, lines) = mpsc::channel();
-        let (out, err) = (process.stdout.take().expect("piped"), process.stderr.take().expect("piped"));
-        for from in [Box::new(out) as Box<dyn std::io::Read + Send>, Box::new(err)] {
-            let tell = tell.clone();
-            std::thread::spawn(move || {
-                for line in BufReader::new(from).lines().map_while(Result::ok) {
-                    if tell.send(line).is_err() {
-                        return;
-                    }
-                }
-            });
-        }
-        let input = process.stdin.take();
-        Self { process, input, lines, said: Vec::new() }
-    }
-
-    /// Waits until it has said a line with this in it.
-    fn wait_for(&mut self, text: &str) {
-        self.wait_for_times(text, 1);
-    }
-
-    /// Waits until so many lines have this in them.
-    fn wait_for_times(&mut self, text: &str, times: usize) {
-        let began = Instant::now();
-        while self.said.iter().filter(|line| line.contains(text)).count() < times {
-            match self.lines.recv_timeout(PATIENCE.saturating_sub(began.elapsed())) {
-                Ok(line) => self.said.push(line),
-                Err(why) => panic!("{why}: not said {times} times: {text}; but {:#?}", self.said),
-            }
-        }
-    }
-
-    fn signal(&self, signal: Signal) {
-        kill(Pid::from_raw(self.process.id().cast_signed()), signal).expect("it runs");
-    }
-
-    /// No more input; waits for its end.
-    fn end(mut self) -> Ended {
-        self.input = None;
-        let began = Instant::now();
-        let status = loop {
-            match self.process.try_wait().expect("it is our child") {
-                Some(status) => break status.code(),
-                None if began.elapsed() > PATIENCE => {
-                    let _ = self.process.kill();
-                    panic!("it does not end; it said {:#?}", self.lines.try_iter().collect::<Vec<_>>());
-                }
-                None => std::thread::sleep(std::time::Duration::from_millis(2)),
-            }
-        };
-        while let Ok(line) = self.lines.recv() {
-            self.said.push(line);
-        }
-        Ended { status, said: self.said }
-    }
-}
-
-impl Ended {
-    /// Lines of it, in order.
-    fn sorted(&self) -> Vec<&str> {
-        let mut lines: Vec<&str> = self.said.iter().map(String::as_str).collect();
-        lines.sort_unstable();
-        lines
-    }
-}
-
-fn run(cluster: &Cluster, node: usize, arguments: &[&str]) -> Ended {
-    Console::start(cluster, node, arguments).end()
-}
-
-fn job(cluster: &Cluster, node: usize, name: &str) -> RunDetail {
-    cluster.node(node).client().run_detail(name).expect("the manager knows it")
-}
-
-fn node_of(cluster: &Cluster, job: &RunDetail, rank: u32) -> usize {
-    let name = &job.all_ranks.iter().find(|r| r.rank == rank).expect("a rank").node;
-    (0..).find(|&n| cluster.node(n).name() == name).expect("a node of ours")
-}
-
-/// The shepherd of a job on a node.
-fn shepherd(cluster: &Cluster, node: usize, name: &str) -> Pid {
-    let jobs = cluster.node(node).client().jobs().expect("it answers");
-    let pid = jobs.iter().find(|j| j.name == name).and_then(|j| j.shepherd).expect("a shepherd");
-    Pid::from_raw(pid.cast_signed())
-}
-
-/// Daemon, shepherd and ranks of a node, all at once.
-fn kill_node(cluster: &mut Cluster, node: usize, name: &str) {
-    let shepherd = shepherd(cluster, node, name);
-    // Its ranks die with it.
-    kill(shepherd, Signal::SIGSTOP).expect("it runs");
-    cluster.kill(node);
-    kill(shepherd, Signal::SIGKILL).expect("it runs");
-}
-
-fn wait_until_over(cluster: &Cluster, node: usize, name: &str) -> Run {
-    let began = Instant::now();
-    loop {
-        let run = job(cluster, node, name).run;
-        if run.state == RunState::Over {
-            return run;
-        }
-        assert!(began.elapsed() < PATIENCE, "{name} does not end: {:#?}", job(cluster, node, name));
-        std::thread::sleep(std::time::Duration::from_millis(10));
-    }
-}
 
 const SAY: &str = "echo rank $PHALANX_RANK of $PHALANX_SIZE on $PHALANX_NODE";
 
@@ -229,7 +100,7 @@ fn cm_2_input_goes_to_rank_0() {
     console.wait_for("1 reads 0");
     console.wait_for("2 reads 0");
     let much = vec![b'x'; 3 << 20];
-    console.input.as_mut().expect("open").write_all(&much).expect("it is read");
+    console.input().write_all(&much).expect("it is read");
     assert!(console.end().said.contains(&format!("0 reads {}", much.len())));
 }
 
@@ -247,7 +118,10 @@ fn cm_5_what_cannot_run_is_refused_with_what_to_do() {
     refused(&["-n", "2", "no-such-program"], &["no-such-program", "n0"]);
     refused(&["-n", "1", "-wdir", "/no/such/place", "true"], &["/no/such/place"]);
     let file = cluster.write("hosts", "n0 slots=2\nn1 slots=many\n");
-    refused(&["-n", "2", "-hostfile", &file, "true"], &["2"]);
+    refused(&["-n", "2", "-hostfile", &file, "true"], &["line 2", "many"]);
+    let file = cluster.write("strangers", "n0 slots=2\n\nn7\n");
+    refused(&["-n", "2", "-hostfile", &file, "true"], &["line 3", "n7"]);
+    refused(&["-n", "2", "--bogus", "true"], &["--bogus"]);
     assert_eq!(run(&cluster, 0, &["-n", "9", "-oversubscribe", "true"]).status, Some(0));
 }
 
@@ -278,11 +152,11 @@ fn cm_2_nothing_of_a_job_stays_without_its_console() {
     let mut console =
         Console::start(&cluster, 0, &["--name", "lonely", "-n", "4", "sh", "-c", "echo pid $$; sleep 600 & wait"]);
     console.wait_for_times("pid", 4);
-    let pids: Vec<i32> = console.said.iter().filter_map(|l| l.strip_prefix("pid ")?.parse().ok()).collect();
+    let pids: Vec<i32> = console.said().iter().filter_map(|l| l.strip_prefix("pid ")?.parse().ok()).collect();
     assert_eq!(pids.len(), 4);
     let shepherds = [shepherd(&cluster, 0, "lonely"), shepherd(&cluster, 1, "lonely")];
     console.signal(Signal::SIGKILL);
-    console.process.wait().unwrap();
+    drop(console);
     wait_until_over(&cluster, 1, "lonely");
     let gone = |pid: Pid| kill(pid, None).is_err();
     let began = Instant::now();

@@ -70,7 +70,7 @@ struct Local {
     #[arg(long, visible_alias = "wd", value_name = "DIR")]
     wdir: Option<PathBuf>,
     /// The program and its arguments; `:` and another program may follow
-    #[arg(trailing_var_arg = true, allow_hyphen_values = true, required = true, value_name = "PROGRAM")]
+    #[arg(trailing_var_arg = true, required = true, value_name = "PROGRAM")]
     command: Vec<OsString>,
 }
 
@@ -179,6 +179,11 @@ impl Args {
         self.label
     }
 
+    /// The file that names nodes, when one does.
+    pub(super) fn hostfile(&self) -> Option<PathBuf> {
+        self.hostfile.clone()
+    }
+
     /// What is asked for.
     pub(super) fn wanted(self) -> Result<RunWanted, String> {
         let hosts: Vec<HostSlots> = match (&self.host, &self.hostfile) {
@@ -193,6 +198,10 @@ impl Args {
             Policy::Continue => OnFailure::Continue,
             Policy::Respawn => OnFailure::Respawn,
         };
+        if self.spares > 0 && matches!(on_failure, OnFailure::Abort | OnFailure::Continue) {
+            let policy = on_failure.name();
+            return Err(format!("--spares: nothing starts again with --on-failure {policy}: use respawn or restart"));
+        }
         let mut base = if self.genvnone { Vec::new() } else { environment() };
         self.genv.chunks_exact(2).for_each(|pair| set(&mut base, &pair[0], pair[1].clone()));
         let programs = programs(self.first, &base)?;
@@ -346,6 +355,11 @@ mod tests {
             ("-n 1000000 a : -n 1000000 b", "too many"),
             ("--hostfile /no/such/file true", "/no/such/file"),
             ("--host a[1- true", "a[1-"),
+            ("-n 2 --bogus true", "--bogus"),
+            ("-n 2 -bogus true", "-b"),
+            ("-n 1 true : --bogus 2 true", "--bogus"),
+            ("-n 2 --spares 1 true", "respawn or restart"),
+            ("-n 2 --spares 1 --on-failure continue true", "respawn or restart"),
         ] {
             let why = wanted(line).unwrap_err();
             assert!(why.contains(word), "{line}: {why}");

@@ -18,6 +18,8 @@ const SIGKILL: i32 = 9;
 pub(super) async fn attend(mut job: Job, tagged: bool) -> ExitCode {
     let mut signals = Signals::new();
     let mut lines = Lines::new(tagged);
+    // Why ranks were ended is why the job ended, too.
+    let mut noted = String::new();
     let feeder = tokio::spawn(feed(job.input()));
     let status = loop {
         let word = tokio::select! {
@@ -36,7 +38,11 @@ pub(super) async fn attend(mut job: Job, tagged: bool) -> ExitCode {
                     eprintln!("phalanx: rank {rank} {text}");
                 }
             }
-            Ok(Word::Told(ToConsole::Note { text })) => eprintln!("phalanx: {text}"),
+            Ok(Word::Told(ToConsole::Note { text })) if text == noted => {}
+            Ok(Word::Told(ToConsole::Note { text })) => {
+                eprintln!("phalanx: {text}");
+                noted = text;
+            }
             Ok(Word::Told(ToConsole::Over { status })) => break status,
             Ok(_) => {}
             Err(e) => {

@@ -1,5 +1,6 @@
 //! Which nodes a job may use: `--host` lists and host files, as hydra and Open MPI write them.
 
+use phalanx_client::api::manage::NodeSlots;
 use phalanx_client::api::run::HostSlots;
 use phalanx_daemon::seeds;
 use std::path::Path;
@@ -12,10 +13,26 @@ pub(super) fn listed(list: &str) -> Result<Vec<HostSlots>, String> {
 
 /// Nodes of a file, one in each line.
 pub(super) fn read(file: &Path) -> Result<Vec<HostSlots>, String> {
+    Ok(lines(file)?.into_iter().map(|(_, host)| host).collect())
+}
+
+/// Says which line of a file names a node that is not there.
+pub(super) fn check(file: &Path, nodes: &[NodeSlots]) -> Result<(), String> {
+    match lines(file)?.iter().find(|(_, host)| nodes.iter().all(|n| n.node != host.node)) {
+        None => Ok(()),
+        Some((line, host)) => {
+            let (file, node) = (file.display(), &host.node);
+            Err(format!("{file}, line {}: no node is called {node}: `phalanx drain` lists them all", line + 1))
+        }
+    }
+}
+
+/// Nodes of a file, and the line of each, from 0.
+fn lines(file: &Path) -> Result<Vec<(usize, HostSlots)>, String> {
     let text =
         std::fs::read_to_string(file).map_err(|e| format!("cannot read the host file {}: {e}", file.display()))?;
     let wrong = |line: usize, why: String| format!("{}, line {}: {why}", file.display(), line + 1);
-    let mut hosts: Vec<HostSlots> = Vec::new();
+    let mut hosts: Vec<(usize, HostSlots)> = Vec::new();
     for (at, line) in text.lines().enumerate() {
         let mut words = line.split('#').next().unwrap_or_default().split_whitespace();
         let Some(first) = words.next() else { continue };
@@ -35,10 +52,10 @@ pub(super) fn read(file: &Path) -> Result<Vec<HostSlots>, String> {
             these.iter_mut().for_each(|h| h.slots = Some(slots));
         }
         for host in these {
-            if hosts.iter().any(|h| h.node == host.node) {
+            if hosts.iter().any(|(_, h)| h.node == host.node) {
                 return Err(wrong(at, format!("{} is there twice: give it its slots in one line", host.node)));
             }
-            hosts.push(host);
+            hosts.push((at, host));
         }
     }
     if hosts.is_empty() { Err(format!("{} names no nodes", file.display())) } else { Ok(hosts) }

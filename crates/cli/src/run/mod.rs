@@ -17,7 +17,7 @@ use phalanx_client::api::run::RunWanted;
 use std::process::ExitCode;
 
 pub(crate) fn run(args: Args) -> Result<ExitCode, String> {
-    let (common, tagged) = (args.client(), args.tagged());
+    let (client, tagged, hostfile) = (args.client(), args.tagged(), args.hostfile());
     let wanted: RunWanted = match args.wanted() {
         Ok(wanted) => wanted,
         Err(why) => {
@@ -27,7 +27,14 @@ pub(crate) fn run(args: Args) -> Result<ExitCode, String> {
     };
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(|e| e.to_string())?;
     runtime.block_on(async {
-        match common.run(&wanted).await {
+        // The manager knows of no file, and so of no line; where it cannot be asked, it says so below.
+        if let (Some(file), Ok(nodes)) = (hostfile, client.slots().await)
+            && let Err(why) = hosts::check(&file, &nodes)
+        {
+            eprintln!("phalanx: {why}");
+            return Ok(crate::EXIT_ERROR.into());
+        }
+        match client.run(&wanted).await {
             Ok(job) => Ok(console::attend(job, tagged).await),
             Err(e) => Ok(failed(&e)),
         }

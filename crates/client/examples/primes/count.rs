@@ -5,13 +5,13 @@
 const SEGMENT: u64 = 1 << 16;
 
 /// Sieves intervals: knows the primes up to the root of the limit.
-pub(super) struct Sieve {
+pub(crate) struct Sieve {
     small: Vec<u64>,
 }
 
 impl Sieve {
     /// For intervals below `limit`.
-    pub(super) fn below(limit: u64) -> Self {
+    pub(crate) fn below(limit: u64) -> Self {
         let root = limit.isqrt() + 1;
         let mut composite = vec![false; root as usize + 1];
         let mut small = Vec::new();
@@ -30,7 +30,7 @@ impl Sieve {
     }
 
     /// How many primes there are from `from` on, below `to`.
-    pub(super) fn count(&self, from: u64, to: u64) -> u64 {
+    pub(crate) fn count(&self, from: u64, to: u64) -> u64 {
         let two = u64::from(from <= 2 && to > 2);
         // Odd numbers only, from the first one on that may be prime.
         let mut low = from.max(3) | 1;
@@ -58,7 +58,7 @@ impl Sieve {
 
 /// How many primes there are below `limit`, by a sum over all quotients `limit / i`: from how many numbers there are, those are taken away
 /// whose smallest factor is 2, then 3, then 5 …
-pub(super) fn count_at_once(limit: u64) -> u64 {
+pub(crate) fn count_at_once(limit: u64) -> u64 {
     let Some(n) = limit.checked_sub(1).filter(|n| *n >= 2) else { return 0 };
     let root = n.isqrt();
     // Counts up to v: for small v by v, for large v by n / v.

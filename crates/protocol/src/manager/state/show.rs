@@ -172,7 +172,7 @@ impl State {
             slots: node.info.slots,
             used: node.used,
             drained: node.drained,
-            alive: node.lost_ms.is_none(),
+            alive: node.lost_ms.is_none() && node.known,
         });
         slots.collect()
     }
