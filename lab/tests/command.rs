@@ -48,6 +48,7 @@ fn ls_names_each_experiment_on_a_line() {
         "directory-lookup",
         "segment-sockets",
         "segment-heartbeats",
+        "launch",
         "peers",
         "soak",
     ];

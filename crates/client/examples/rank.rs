@@ -16,8 +16,10 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     match std::env::args().nth(1).as_deref() {
         Some("stay") => {}
         Some("late") => {
-            while rank + 1 == size {
-                std::thread::park();
+            if rank + 1 == size {
+                loop {
+                    std::thread::park();
+                }
             }
             println!("rank {rank} waits");
             task.barrier()?;

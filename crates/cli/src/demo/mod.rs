@@ -65,9 +65,9 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, String> {
     }
     let demo = Demo::of(args.nodes, limit, expected, rounds);
     if talks {
-        demo.print()
+        demo.print();
     } else {
-        print_json(&demo)
+        print_json(&demo);
     }
     Ok(if demo.right { ExitCode::SUCCESS } else { crate::EXIT_ERROR.into() })
 }

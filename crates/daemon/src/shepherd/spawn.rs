@@ -115,9 +115,10 @@ fn find(program: &Program, user: Uid, groups: &[Gid]) -> Result<PathBuf, String>
     }
     let name = program.argv.first().filter(|n| !n.is_empty()).ok_or("a program without a name")?;
     let runs = |path: &Path| match std::fs::metadata(path) {
-        Ok(meta) if meta.is_file() && may_run(&meta, user, groups) => Ok(()),
-        Ok(_) => Err(io::Error::from(io::ErrorKind::PermissionDenied)),
-        Err(e) => Err(e),
+        Ok(meta) if !meta.is_file() => Err("it is no file".to_owned()),
+        Ok(meta) if !may_run(&meta, user, groups) => Err(format!("user {user} may not execute it")),
+        Ok(_) => Ok(()),
+        Err(e) => Err(e.to_string()),
     };
     if name.contains('/') {
         let path = wdir.join(name);
@@ -272,7 +273,9 @@ mod tests {
         assert!(fit(&work(vec![program("./sh", "/bin"), program("none", "/")], vec![0])).is_ok());
         assert!(why(program("phalanx-none", "/")).contains("`phalanx-none` in PATH, which is /nowhere:/bin"));
         assert!(why(program("./none", "/bin")).contains("./none: No such file"));
-        assert!(why(program("/etc/passwd", "/")).contains("Permission denied"));
+        let us = geteuid();
+        assert!(why(program("/etc/passwd", "/")).contains(&format!("/etc/passwd: user {us} may not execute it")));
+        assert!(why(program("/etc", "/")).contains("cannot run /etc: it is no file"));
         assert!(why(program("sh", "/nowhere")).contains("/nowhere: No such file"));
         assert!(why(program("sh", "/etc/passwd")).contains("/etc/passwd is no directory"));
     }

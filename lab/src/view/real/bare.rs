@@ -227,12 +227,12 @@ impl<S: Plain> Bare<S> {
 
     /// Sends what is due.
     fn flush(&mut self) -> io::Result<()> {
-        if self.held.is_empty() {
-            return Ok(());
-        }
+        let Some(first) = self.held.front() else { return Ok(()) };
         let now = Instant::now();
-        while let Some((_, to, frame)) = self.held.pop_front_if(|held| held.0 <= now) {
+        let mut due = first.0 <= now;
+        while due && let Some((_, to, frame)) = self.held.pop_front() {
             self.sockets.send(to, &frame)?;
+            due = self.held.front().is_some_and(|held| held.0 <= now);
         }
         Ok(())
     }
