@@ -227,12 +227,14 @@ impl<S: Plain> Bare<S> {
 
     /// Sends what is due.
     fn flush(&mut self) -> io::Result<()> {
-        let Some(first) = self.held.front() else { return Ok(()) };
+        if self.held.is_empty() {
+            return Ok(());
+        }
         let now = Instant::now();
-        let mut due = first.0 <= now;
-        while due && let Some((_, to, frame)) = self.held.pop_front() {
+        while self.held.front().is_some_and(|held| held.0 <= now)
+            && let Some((_, to, frame)) = self.held.pop_front()
+        {
             self.sockets.send(to, &frame)?;
-            due = self.held.front().is_some_and(|held| held.0 <= now);
         }
         Ok(())
     }
