@@ -88,7 +88,8 @@ impl Local {
                 return Ok(());
             }
             if began.elapsed() > PATIENCE * 3 {
-                return Err(format!("the manager knows {known} of {nodes} nodes; {}", managers.note));
+                let why = if managers.note.is_empty() { "look at the logs" } else { &managers.note };
+                return Err(format!("the manager knows {known} of {nodes} nodes: {why}"));
             }
             std::thread::sleep(LOOK);
         }
@@ -104,11 +105,11 @@ impl Local {
             supervisors.push(node.answer()?.me.addr.to_string());
         }
         let mut seeds: Vec<Option<String>> = vec![None; zones];
-        let first_zone = nodes.div_ceil(zones).to_string();
+        let first_zone = in_first_zone(nodes, zones).to_string();
         for n in 0..nodes {
             let (node, zone) = (self.node(n + 1), format!("z{}", n % zones + 1));
             let mut place = vec!["--zone", zone.as_str(), "--run-as-root"];
-            // Members of one zone see each other: they found the manager, and the others hear of it.
+            // A manager reaches the members of one zone.
             if n % zones == 0 {
                 place.extend(["--expect", &first_zone]);
             }
@@ -199,6 +200,11 @@ impl Node {
         let mut arguments = command.split(|&b| b == 0);
         arguments.any(|a| a == self.dir.as_os_str().as_encoded_bytes()).then_some(pid)
     }
+}
+
+/// How many of the nodes are in the zone of the first, the one that has a manager.
+pub(crate) const fn in_first_zone(nodes: usize, zones: usize) -> usize {
+    nodes.div_ceil(zones)
 }
 
 fn signal(pid: i32, signal: nix::sys::signal::Signal) {

@@ -167,7 +167,9 @@ fn a_new_user_types_the_commands_of_the_readme() {
     assert_eq!(place.run(&["status", "--wait", "members=9", "--timeout", "0.2"]).status.code(), Some(124));
     assert_eq!(place.run(&["status", "--wait", "nonsense"]).status.code(), Some(64));
     place.good(&["dev", "down"]);
-    place.good(&["dev", "up", "4", "--zones", "2"]);
+    let up = place.run(&["dev", "up", "4", "--zones", "2"]);
+    assert!(up.status.success() && up.stderr.is_empty(), "the manager is there at once: {}", said(&up));
+    place.good(&["run", "-n", "2", "true"]);
     let zones = place.good(&["zones"]);
     assert!(zones.contains("z1 *") && zones.contains("z2"), "{zones}");
     assert!(place.good(&["tree"]).starts_with("cluster: 2 zones, 4 members, 2 supervisors"));
