@@ -62,7 +62,7 @@ pub struct Item {
 
 impl Item {
     /// Tests alone: another one in its place, as a liar would say it.
-    #[cfg(any(test, feature = "forge"))]
+    #[cfg(any(test, feature = "harm"))]
     #[must_use]
     pub fn bent(&self) -> Self {
         let mut bytes = self.body.bytes.clone();
@@ -443,7 +443,7 @@ impl Core {
     }
 
     /// Tests alone: the memory of this replica goes bad: it believes in something that nobody put into the order, or has lost a word.
-    #[cfg(any(test, feature = "forge"))]
+    #[cfg(any(test, feature = "harm"))]
     pub fn corrupt(&mut self, chance: u64) {
         if chance.is_multiple_of(3)
             && let Some(key) = self.desks.iter().find(|(_, d)| !d.waiting.is_empty()).map(|(key, _)| *key)

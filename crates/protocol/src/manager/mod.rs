@@ -22,10 +22,13 @@
 //! | [`diagnose`] | replicas compare what they have |
 //! | [`steward`] | all of it as one machine: what each node runs |
 //! | [`wire`] | what stewards say to each other |
+//! | `flock` | the shepherds of a node without processes, for tests and simulators |
 
 pub mod agent;
 pub mod core;
 pub mod diagnose;
+#[cfg(any(test, feature = "harm"))]
+pub mod flock;
 pub mod found;
 pub mod group;
 pub mod regroup;

@@ -310,7 +310,7 @@ pub struct Replica {
     /// Nobody can say what is true: nothing is decided any more.
     halted: bool,
     /// Tests alone: it says wrong things to agents.
-    #[cfg(any(test, feature = "forge"))]
+    #[cfg(any(test, feature = "harm"))]
     lies: bool,
 }
 
@@ -392,7 +392,7 @@ impl Replica {
             accused: BTreeSet::new(),
             decided_from,
             halted: false,
-            #[cfg(any(test, feature = "forge"))]
+            #[cfg(any(test, feature = "harm"))]
             lies: false,
         })
     }
@@ -864,7 +864,7 @@ impl Replica {
         if self.halted {
             return;
         }
-        #[cfg(any(test, feature = "forge"))]
+        #[cfg(any(test, feature = "harm"))]
         let item = &if self.lies { item.bent() } else { item.clone() };
         let vote = Vote { id: item.id, after: item.after, to, hash: item.body.hash };
         let proof = Proof::sign(around.signer, &vote_context(around.cluster), &vote);
@@ -1117,21 +1117,33 @@ impl Replica {
         around.acts.push(Act::State { epoch, index, bytes });
     }
 
+    /// Tests alone: what its last entries led to, the newest last.
+    #[cfg(any(test, feature = "harm"))]
+    pub fn statements(&self) -> impl DoubleEndedIterator<Item = &Statement> {
+        self.ring.iter()
+    }
+
+    /// Tests alone: the words of its last decisions, in their order.
+    #[cfg(any(test, feature = "harm"))]
+    pub fn decisions(&self) -> impl DoubleEndedIterator<Item = (Id, Digest)> + '_ {
+        self.decided.iter().map(|(&id, &digest)| (id, digest))
+    }
+
     /// Tests alone: its memory goes bad.
-    #[cfg(any(test, feature = "forge"))]
+    #[cfg(any(test, feature = "harm"))]
     pub fn corrupt(&mut self, chance: u64) {
         self.core.corrupt(chance);
     }
 
     /// Tests alone: see [`Replica::lie`].
-    #[cfg(any(test, feature = "forge"))]
+    #[cfg(any(test, feature = "harm"))]
     #[must_use]
     pub fn is_lying(&self) -> bool {
         self.lies
     }
 
     /// Tests alone: from now on it tells agents other things than it decided.
-    #[cfg(any(test, feature = "forge"))]
+    #[cfg(any(test, feature = "harm"))]
     pub fn lie(&mut self) {
         self.lies = true;
     }

@@ -387,9 +387,15 @@ impl Steward {
     }
 
     /// The replica here, to do it harm: for tests and simulators.
-    #[cfg(any(test, feature = "forge"))]
+    #[cfg(any(test, feature = "harm"))]
     pub fn replica_mut(&mut self) -> Option<&mut Replica> {
         self.replica.as_mut()
+    }
+
+    /// The agent here, to do it harm: for tests and simulators.
+    #[cfg(any(test, feature = "harm"))]
+    pub fn agent_mut(&mut self) -> &mut Agent {
+        &mut self.agent
     }
 
     /// The agent here.

@@ -5,9 +5,8 @@
 
 use super::checks::Watch;
 use super::{Decision, Entry, Fact, LEASE_MS, NodeInfo, State};
-use crate::manager::words::{
-    Answer, Ask, At, Attempt, Command, End, Ended, JobId, Key, MissedRank, OnFailure, Post, Report, Wanted,
-};
+use crate::manager::flock::{Did, Flock, Luck};
+use crate::manager::words::{Answer, Ask, At, Attempt, Command, JobId, Key, MissedRank, Report, Wanted};
 use phalanx_core::Rng;
 use std::collections::{BTreeMap, VecDeque};
 
@@ -29,36 +28,6 @@ pub(super) struct Spoil {
     pub(super) liar: bool,
 }
 
-/// A process.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-struct Process {
-    life: u32,
-    start: u32,
-    ends_ms: u64,
-}
-
-#[derive(Clone, Debug)]
-struct Shepherd {
-    attempt: u32,
-    /// What was prepared and not started, by its start; and the first task of it.
-    prepared: BTreeMap<u32, (Vec<u32>, u32)>,
-    /// The first task of each start.
-    posts: BTreeMap<u32, u32>,
-    /// Killed: what was prepared does not start any more.
-    cleared: bool,
-    life: u32,
-    live: BTreeMap<u32, Process>,
-    ended: Vec<Ended>,
-    lease_ms: u64,
-}
-
-impl Shepherd {
-    fn new(attempt: u32, lease_ms: u64) -> Self {
-        let (prepared, posts, live) = (BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
-        Self { attempt, prepared, posts, cleared: false, life: 0, live, ended: Vec::new(), lease_ms }
-    }
-}
-
 #[derive(Clone, Debug)]
 struct Node {
     info: NodeInfo,
@@ -73,7 +42,7 @@ struct Node {
     number: u64,
     asked: u64,
     unheard: VecDeque<(u64, Report)>,
-    shepherds: BTreeMap<JobId, Shepherd>,
+    flock: Flock,
 }
 
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -99,7 +68,6 @@ pub(super) struct World {
     events: BTreeMap<(u64, u64), Event>,
     events_ever: u64,
     entries: u64,
-    starts: u32,
     oversubscribe: bool,
     jobs: BTreeMap<JobId, Wanted>,
     calm: bool,
@@ -135,7 +103,7 @@ impl World {
                 number: 0,
                 asked: 0,
                 unheard: VecDeque::new(),
-                shepherds: BTreeMap::new(),
+                flock: Flock::new(key(n), At::Local(n as u32)).without_leases(spoil.no_leases),
             })
             .collect();
         let state = State::new(1, &[key(0)]);
@@ -152,7 +120,6 @@ impl World {
             events: BTreeMap::new(),
             events_ever: 0,
             entries: 0,
-            starts: 0,
             jobs: BTreeMap::new(),
             calm: false,
             traced: std::env::var_os("TRACE").is_some(),
@@ -201,7 +168,7 @@ impl World {
             match event {
                 Event::Order(fact) => self.order(fact)?,
                 Event::Turn(n) => self.turn(n)?,
-                Event::Fault => self.fault(),
+                Event::Fault => self.fault()?,
                 Event::Ask => self.ask(),
                 Event::Back(n) => self.back(n),
             }
@@ -237,12 +204,12 @@ impl World {
     }
 
     fn left(&self) -> Vec<(String, Vec<JobId>)> {
-        self.nodes.iter().map(|n| (n.info.name.clone(), n.shepherds.keys().copied().collect())).collect()
+        self.nodes.iter().map(|n| (n.info.name.clone(), n.flock.jobs().collect())).collect()
     }
 
     fn is_quiet(&self) -> bool {
         let over = self.jobs.keys().all(|id| self.state.jobs.get(id).is_none());
-        let empty = self.nodes.iter().all(|n| n.shepherds.is_empty() && n.inbox.is_empty() && n.unheard.is_empty());
+        let empty = self.nodes.iter().all(|n| n.flock.is_empty() && n.inbox.is_empty() && n.unheard.is_empty());
         let free = self.state.nodes.values().all(|node| node.used == 0 && node.jobs.is_empty());
         let asked = !self.events.values().any(|event| matches!(event, Event::Ask | Event::Order(Fact::Asked { .. })));
         over && empty && free && asked
@@ -347,7 +314,7 @@ impl World {
                 node.number -= 1;
             }
         }
-        self.time_passes(n, reached && !lost);
+        self.time_passes(n, reached && !lost)?;
         if reached {
             // One command at a time, or several.
             while self.rng.chance(0.7) {
@@ -357,11 +324,11 @@ impl World {
                     self.kill_agent(n);
                     break;
                 }
-                self.carry_out(n, command)?;
+                self.carry_out(n, &command)?;
             }
             self.say(n);
         }
-        if !self.nodes[n].inbox.is_empty() || !self.nodes[n].unheard.is_empty() || !self.nodes[n].shepherds.is_empty() {
+        if !self.nodes[n].inbox.is_empty() || !self.nodes[n].unheard.is_empty() || !self.nodes[n].flock.is_empty() {
             let later = Event::Turn(n);
             let known = self.events.iter().any(|((at, _), event)| *at > now_ms && *event == later);
             if !known {
@@ -372,205 +339,66 @@ impl World {
     }
 
     /// Leases end, and ranks.
-    fn time_passes(&mut self, n: usize, prolong: bool) {
-        let now_ms = self.now_ms;
-        if !self.nodes[n].up {
-            return;
+    fn time_passes(&mut self, n: usize, prolong: bool) -> Result<(), String> {
+        let node = &mut self.nodes[n];
+        if !node.up {
+            return Ok(());
         }
-        let mut reports = Vec::new();
-        let (agent, no_leases) = (self.nodes[n].agent, self.spoil.no_leases);
-        for (&job, shepherd) in &mut self.nodes[n].shepherds {
-            let attempt = Attempt { job, number: shepherd.attempt };
-            if shepherd.lease_ms <= now_ms && !shepherd.cleared && !no_leases {
-                shepherd.live.clear();
-                shepherd.cleared = true;
-                reports.push(Report::Cleared { attempt, life: shepherd.life });
-                continue;
-            }
-            if prolong {
-                shepherd.lease_ms = now_ms + LEASE_MS;
-            }
-            let due: Vec<u32> =
-                shepherd.live.iter().filter(|(_, p)| p.ends_ms <= now_ms).map(|(&rank, _)| rank).collect();
-            let mut ranks = Vec::new();
-            for rank in due {
-                let Some(process) = shepherd.live.remove(&rank) else { continue };
-                let (end, aborted) = match (self.calm, self.rng.below(12)) {
-                    (false, 0) => (End::Killed(11), false),
-                    (false, 1) => (End::Exited(3), true),
-                    (_, 2) => (End::Exited(4), false),
-                    _ => (End::Exited(0), false),
-                };
-                let ended = Ended { rank, life: process.life, end, aborted };
-                shepherd.ended.push(ended);
-                ranks.push(ended);
-            }
-            if !ranks.is_empty() {
-                reports.push(Report::Ended { attempt, ranks });
-            }
+        let mut did = Vec::new();
+        node.flock.pass(self.now_ms, &mut Luck { rng: &mut self.rng, calm: self.calm }, &mut did);
+        if prolong {
+            node.flock.lease(self.now_ms + LEASE_MS);
         }
-        if agent {
-            reports.into_iter().for_each(|report| self.report(n, report));
-        }
+        self.follow(n, did)
     }
 
-    fn carry_out(&mut self, n: usize, command: Command) -> Result<(), String> {
-        let me = self.nodes[n].info.key;
+    fn carry_out(&mut self, n: usize, command: &Command) -> Result<(), String> {
         self.trace(|| format!("n{n} is told {command:?}"));
-        let lease_ms = self.now_ms + LEASE_MS;
-        let unfit = !self.calm && self.rng.chance(0.01);
-        let now_ms = self.now_ms;
-        match command {
-            Command::Prepare { attempt, shares, .. } => {
-                let share = shares.iter().find(|share| share.node == me);
-                let share: Vec<u32> = share.map_or(Vec::new(), |s| s.ranks.iter().flat_map(|&(a, b)| a..b).collect());
-                if unfit {
-                    self.report(n, Report::Unfit { attempt, life: 0, why: "no such program: cg".into() });
-                    return Ok(());
-                }
-                let count = share.len() as u32;
-                self.starts += count;
-                let first = self.starts - count;
-                let old = self.nodes[n].shepherds.get(&attempt.job);
-                if old.is_none_or(|old| old.attempt < attempt.number || old.cleared) {
-                    if old.is_some_and(|old| !old.live.is_empty()) {
-                        return Err(format!("{attempt:?} is prepared where ranks of another live"));
-                    }
-                    let mut shepherd = Shepherd::new(attempt.number, lease_ms);
-                    shepherd.posts.insert(0, first);
-                    shepherd.prepared.insert(0, (share, first));
-                    self.nodes[n].shepherds.insert(attempt.job, shepherd);
-                }
-                let Some(&first) = self.nodes[n].shepherds[&attempt.job].posts.get(&0) else { return Ok(()) };
-                self.report(n, Report::Ready { attempt, life: 0, post: Post { at: At::Local(n as u32), first } });
-            }
-            Command::Go { attempt, life, posts, .. } => {
-                let Some(shepherd) = self.nodes[n].shepherds.get_mut(&attempt.job) else { return Ok(()) };
-                if shepherd.attempt != attempt.number || shepherd.cleared {
-                    return Ok(());
-                }
-                let meant =
-                    |post: &Post| post.at == At::Local(n as u32) && shepherd.posts.get(&life) == Some(&post.first);
-                if !posts.iter().any(meant) {
-                    return Ok(());
-                }
-                let Some((share, first)) = shepherd.prepared.remove(&life) else { return Ok(()) };
-                if life > 0 {
-                    self.tell("respawned");
-                }
-                for (rank, start) in share.into_iter().zip(first..) {
-                    self.start(n, attempt, rank, life, start)?;
-                }
-            }
-            Command::Respawn { attempt, life, share, .. } => {
-                if unfit {
-                    self.report(n, Report::Unfit { attempt, life, why: "no such directory: /tmp/x".into() });
-                    return Ok(());
-                }
-                let ranks: Vec<u32> = share.ranks.iter().flat_map(|&(a, b)| a..b).collect();
-                let first = self.starts;
-                self.starts += ranks.len() as u32;
-                let fresh = Shepherd::new(attempt.number, lease_ms);
-                let shepherd = self.nodes[n].shepherds.entry(attempt.job).or_insert_with(|| fresh.clone());
-                if shepherd.attempt < attempt.number {
-                    *shepherd = fresh;
-                }
-                // An agent that has started anew is told again.
-                if shepherd.life < life {
-                    shepherd.life = life;
-                    if std::mem::take(&mut shepherd.cleared) {
-                        shepherd.lease_ms = lease_ms;
-                        shepherd.prepared.clear();
-                    }
-                    shepherd.posts.insert(life, first);
-                    shepherd.prepared.insert(life, (ranks, first));
-                }
-                let Some(&first) = shepherd.posts.get(&life) else { return Ok(()) };
-                self.report(n, Report::Ready { attempt, life, post: Post { at: At::Local(n as u32), first } });
-            }
-            Command::Signal { attempt, signal } => {
-                let Some(shepherd) = self.nodes[n].shepherds.get_mut(&attempt.job) else { return Ok(()) };
-                if signal == 15 && shepherd.attempt == attempt.number {
-                    shepherd.live.values_mut().for_each(|process| process.ends_ms = now_ms + 50);
-                }
-            }
-            Command::Stop { attempt, life, .. } => {
-                let mut last = 0;
-                if let Some(shepherd) = self.nodes[n].shepherds.get_mut(&attempt.job)
-                    && shepherd.attempt <= attempt.number
-                {
-                    shepherd.live.clear();
-                    shepherd.cleared = true;
-                    last = shepherd.life;
-                }
-                self.report(n, Report::Cleared { attempt, life: last.max(life) });
-            }
-            Command::Over { job, .. } => {
-                let gone = self.nodes[n].shepherds.remove(&job);
-                if gone.is_some_and(|shepherd| !shepherd.live.is_empty()) {
-                    self.tell("killed at the end");
-                }
+        if matches!(command, Command::Go { life: 1.., .. }) {
+            self.tell("respawned");
+        }
+        let (mut did, times) = (Vec::new(), (self.now_ms, self.now_ms + LEASE_MS));
+        let luck = &mut Luck { rng: &mut self.rng, calm: self.calm };
+        self.nodes[n].flock.carry_out(times, command, luck, &mut did);
+        self.follow(n, did)
+    }
+
+    /// What shepherds did is reported, while their agent lives.
+    fn follow(&mut self, n: usize, did: Vec<Did>) -> Result<(), String> {
+        for did in did {
+            match did {
+                Did::Report(report) if self.nodes[n].agent => self.report(n, report),
+                Did::Report(_) | Did::Ended { .. } => {}
+                Did::Started { attempt, rank, life } => self.started(n, attempt, rank, life)?,
+                Did::Wrong(what) => return Err(what),
             }
         }
         Ok(())
     }
 
-    /// A process starts: it must be the only one of its rank, and have a slot.
-    fn start(&mut self, n: usize, attempt: Attempt, rank: u32, life: u32, start: u32) -> Result<(), String> {
-        let job = attempt.job;
-        for node in self.nodes.iter().filter(|node| node.up) {
-            let Some(shepherd) = node.shepherds.get(&job) else { continue };
+    /// A process started: it must be the only one of its rank, and have a slot.
+    fn started(&mut self, n: usize, attempt: Attempt, rank: u32, life: u32) -> Result<(), String> {
+        self.tell("started");
+        for (other, node) in self.nodes.iter().enumerate().filter(|(other, node)| *other != n && node.up) {
             // A lease ends by itself, whenever somebody looks.
-            let leased = shepherd.lease_ms > self.now_ms || self.spoil.no_leases;
-            if let Some(process) = shepherd.live.get(&rank).filter(|_| leased) {
-                let (name, other, here) = (&node.info.name, shepherd.attempt, &self.nodes[n].info.name);
+            let lives = node.flock.living(attempt.job, rank).filter(|(_, _, until_ms)| *until_ms > self.now_ms);
+            if let Some((old, old_life, _)) = lives {
                 return Err(format!(
-                    "{job:?} rank {rank} lives twice: attempt {other} life {} on {name}, attempt {} life {life} on {here}",
-                    process.life, attempt.number
+                    "rank {rank} lives twice: {old:?} life {old_life} on n{other}, {attempt:?} life {life} on n{n}"
                 ));
             }
         }
-        let lasts = if self.rng.chance(0.3) { self.rng.below(1_000) } else { self.rng.below(40_000) };
-        let process = Process { life, start, ends_ms: self.now_ms + lasts };
-        let Some(shepherd) = self.nodes[n].shepherds.get_mut(&job) else { return Ok(()) };
-        shepherd.live.insert(rank, process);
-        self.tell("started");
-        let live: usize = self.nodes[n].shepherds.values().map(|shepherd| shepherd.live.len()).sum();
-        if !self.oversubscribe && live > self.nodes[n].info.slots as usize {
-            return Err(format!("{live} ranks live on {:?}", self.nodes[n].info));
+        let node = &self.nodes[n];
+        let live = node.flock.count();
+        if !self.oversubscribe && live > node.info.slots as usize {
+            return Err(format!("{live} ranks live on {:?}", node.info));
         }
         Ok(())
     }
 
     fn ask(&mut self) {
         let n = self.rng.index(self.nodes.len());
-        let user = 1000 + self.rng.below(2) as u32;
-        let ask = match self.rng.below(10) {
-            0 => Ask::Drain { node: format!("n{}", self.rng.index(self.nodes.len())), drained: self.rng.chance(0.5) },
-            1 => Ask::End { job: JobId(1 + self.rng.below(8)), why: "enough".into(), uid: user },
-            2 => Ask::Signal { job: JobId(1 + self.rng.below(8)), signal: 15, uid: user },
-            _ => {
-                let mut hosts: Vec<(String, Option<u32>)> = Vec::new();
-                if self.rng.chance(0.3) {
-                    let first = self.rng.index(self.nodes.len());
-                    let count = 1 + self.rng.index(self.nodes.len() - first);
-                    hosts = (first..first + count).map(|n| (format!("n{n}"), None)).collect();
-                }
-                let policies = [OnFailure::Abort, OnFailure::Restart, OnFailure::Continue, OnFailure::Respawn];
-                Ask::Run(Wanted {
-                    name: None,
-                    ranks: 1 + self.rng.below(8) as u32,
-                    hosts,
-                    per_node: self.rng.chance(0.2).then_some(2),
-                    oversubscribe: self.oversubscribe && self.rng.chance(0.5),
-                    on_failure: policies[self.rng.index(4)],
-                    spares: self.rng.below(3) as u32,
-                    timeout_ms: self.rng.chance(0.2).then(|| 1 + self.rng.below(60_000)),
-                    user: (user, user),
-                    spec: vec![1; self.rng.index(50)],
-                })
-            }
-        };
+        let ask = Luck { rng: &mut self.rng, calm: self.calm }.ask(self.nodes.len(), self.oversubscribe);
         let node = &mut self.nodes[n];
         node.asked += 1;
         let (from, incarnation, number) = (node.info.key, node.info.incarnation, node.asked);
@@ -580,12 +408,12 @@ impl World {
         }
     }
 
-    fn fault(&mut self) {
+    fn fault(&mut self) -> Result<(), String> {
         let n = self.rng.index(self.nodes.len());
         match self.rng.below(9) {
             0 | 1 => self.kill_node(n),
             2 | 3 => self.kill_agent(n),
-            4 | 5 => self.kill_shepherd(n),
+            4 | 5 => return self.kill_shepherd(n),
             6 => {
                 let ms = self.rng.below(30_000);
                 self.nodes[n].cut_ms = self.now_ms + ms;
@@ -604,6 +432,7 @@ impl World {
             }
             _ => self.miss_falsely(n),
         }
+        Ok(())
     }
 
     fn zone_loses(&mut self, n: usize) {
@@ -622,7 +451,7 @@ impl World {
         let witnesses = self.witnesses(n);
         let node = &mut self.nodes[n];
         (node.up, node.agent) = (false, false);
-        node.shepherds.clear();
+        node.flock = node.flock.anew();
         node.unheard.clear();
         self.zone_loses(n);
         // A host that is gone proves nothing: its shepherd does not answer.
@@ -674,19 +503,18 @@ impl World {
         }
     }
 
-    fn kill_shepherd(&mut self, n: usize) {
-        let jobs: Vec<JobId> = self.nodes[n].shepherds.keys().copied().collect();
+    fn kill_shepherd(&mut self, n: usize) -> Result<(), String> {
+        let jobs: Vec<JobId> = self.nodes[n].flock.jobs().collect();
         if jobs.is_empty() {
-            return;
+            return Ok(());
         }
         self.tell("shepherd killed");
         let job = jobs[self.rng.index(jobs.len())];
         let witnesses: Vec<_> = self.witnesses(n).into_iter().filter(|(attempt, ..)| attempt.job == job).collect();
-        let Some(dead) = self.nodes[n].shepherds.remove(&job) else { return };
+        let mut did = Vec::new();
+        self.nodes[n].flock.kill(job, &mut did);
         self.miss(witnesses, true);
-        if self.nodes[n].agent {
-            self.report(n, Report::Cleared { attempt: Attempt { job, number: dead.attempt }, life: dead.life });
-        }
+        self.follow(n, did)
     }
 
     /// Somebody's view goes on without ranks that live.
@@ -699,16 +527,11 @@ impl World {
     /// Ranks here, by attempt, and who would miss them.
     fn witnesses(&self, n: usize) -> Vec<(Attempt, Vec<MissedRank>, usize)> {
         let mut all = Vec::new();
-        for (&job, shepherd) in &self.nodes[n].shepherds {
-            let missed = shepherd.live.iter().map(|(&rank, process)| MissedRank { rank, start: process.start });
-            let missed: Vec<MissedRank> = missed.collect();
-            let sees = |other: &&Node| {
-                other.agent
-                    && other.shepherds.get(&job).is_some_and(|s| s.attempt == shepherd.attempt && !s.live.is_empty())
-            };
-            let root = self.nodes.iter().enumerate().find(|(other, node)| *other != n && sees(node));
+        for (attempt, missed) in self.nodes[n].flock.ranks() {
+            let sees = |other: &Node| other.agent && other.flock.runs(attempt);
+            let root = self.nodes.iter().enumerate().find(|&(other, node)| other != n && sees(node));
             if let Some((root, _)) = root.filter(|_| !missed.is_empty()) {
-                all.push((Attempt { job, number: shepherd.attempt }, missed, root));
+                all.push((attempt, missed, root));
             }
         }
         all
@@ -723,16 +546,11 @@ impl World {
     }
 
     fn inventory(&mut self, n: usize) {
-        let attempts =
-            self.nodes[n].shepherds.iter().map(|(&job, shepherd)| Attempt { job, number: shepherd.attempt }).collect();
-        self.report(n, Report::Inventory { attempts });
-        for (job, shepherd) in self.nodes[n].shepherds.clone() {
-            let attempt = Attempt { job, number: shepherd.attempt };
-            if !shepherd.ended.is_empty() {
-                self.report(n, Report::Ended { attempt, ranks: shepherd.ended });
-            }
-            if shepherd.cleared {
-                self.report(n, Report::Cleared { attempt, life: shepherd.life });
+        let mut did = Vec::new();
+        self.nodes[n].flock.inventory(&mut did);
+        for did in did {
+            if let Did::Report(report) = did {
+                self.report(n, report);
             }
         }
     }
