@@ -15,6 +15,7 @@
 //! | `check`, `stats` | what must hold, and what was counted |
 //! | [`task`] | tasks of a job: the view machine alone |
 //! | [`company`] | the same on hosts, with links and everything that goes wrong |
+//! | [`member`], [`manager`] | whole nodes of any membership engine; and those with stewards |
 //! | [`race`], [`heartbeat`] | the engine's speed, for the lab |
 //!
 //! ```
@@ -60,6 +61,7 @@ mod fault;
 pub mod heartbeat;
 mod io;
 mod latency;
+pub mod manager;
 pub mod member;
 mod network;
 mod node;

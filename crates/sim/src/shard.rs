@@ -142,10 +142,10 @@ impl<P: Process> Shard<P> {
         meta.state = State::Up;
         meta.boot += 1;
         meta.rng = Rng::new(shared.world.seed ^ mix(u64::from(meta.boot)), u64::from(to));
-        let (now, boot) = (meta.local(at), meta.boot);
+        let (now, boot, host) = (meta.local(at), meta.boot, meta.host);
         let mut rng = meta.rng.clone();
         let disk = meta.peek_extras().map_or(Disk::EMPTY, |x| &x.disk);
-        let birth = Birth { node: to, boot, now, disk, rng: &mut rng };
+        let birth = Birth { node: to, boot, host, now, disk, rng: &mut rng };
         node.process = Some((shared.factory)(birth));
         node.meta.rng = rng;
         node.meta.mark(at, Kind::Started, to, boot as usize);

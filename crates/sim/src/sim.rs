@@ -64,6 +64,8 @@ pub struct Birth<'a> {
     pub node: u32,
     /// How often the node has started, this time included: the first is 1.
     pub boot: u32,
+    /// How often its host has crashed: what was on the machine beside the process is gone when this grows.
+    pub host: u16,
     /// The node's clock.
     pub now: Instant,
     /// What the node's disk kept.

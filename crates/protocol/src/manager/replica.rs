@@ -401,6 +401,12 @@ impl Replica {
         order::Seat { me: self.me, members: self.group.seats.len() as u8, epoch: self.group.epoch, boot: self.boot }
     }
 
+    /// Whose it is.
+    #[must_use]
+    pub fn key(&self) -> Key {
+        self.key
+    }
+
     /// The group it is in.
     #[must_use]
     pub fn group(&self) -> &Group {

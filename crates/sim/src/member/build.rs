@@ -2,6 +2,7 @@
 
 use super::Member;
 use super::desk::Desk;
+use crate::manager::{self, Common, Office};
 use crate::network::NetworkError;
 use crate::sim::{Birth, Setup, Sim};
 use phalanx_core::rng::mix;
@@ -43,6 +44,8 @@ pub struct Options {
     pub namesakes: Vec<(u32, u32)>,
     /// ST-2: members sit in the tree of their zone, and cast.
     pub casts: Option<casts::Config>,
+    /// CM-1: members run the manager. They tell what they see then.
+    pub manager: Option<manager::Options>,
     /// Members tell what they see from the start, as checkers need it.
     pub telling: bool,
 }
@@ -60,6 +63,7 @@ impl Default for Options {
             largest: link::LARGEST_DATAGRAM,
             namesakes: Vec::new(),
             casts: None,
+            manager: None,
             telling: false,
         }
     }
@@ -130,6 +134,7 @@ pub(super) struct Shared {
     namesakes: Vec<(u32, u32)>,
     named: bool,
     casts: Option<casts::Config>,
+    manager: Option<Arc<Common>>,
     telling: AtomicBool,
 }
 
@@ -305,7 +310,11 @@ fn build_with<E: Engine + Send + 'static>(
         namesakes: options.namesakes.clone(),
         named: options.named,
         casts: options.casts,
-        telling: AtomicBool::new(options.telling),
+        manager: options.manager.as_ref().map(|options| {
+            let keys = (0..setup.nodes).map(|n| signer(setup.seed, n).identity().into());
+            Common::new(options, keys.collect())
+        }),
+        telling: AtomicBool::new(options.telling || options.manager.is_some()),
     });
     let telling = Telling(Arc::clone(&shared));
     let sim = Sim::new(setup, move |mut birth| {
@@ -327,7 +336,11 @@ fn build_with<E: Engine + Send + 'static>(
             ),
             None => (node, None),
         };
-        Member { node, shared: Arc::clone(&shared), desk }
+        let office = shared.manager.as_ref().map(|common| {
+            let signer = shared.signer(birth.node);
+            Box::new(Office::new(common, &mut birth, signer))
+        });
+        Member { node, shared: Arc::clone(&shared), desk, office }
     })?;
     debug_assert_eq!(sim.now(), Instant::ZERO);
     Ok((sim, telling))

@@ -26,16 +26,17 @@ pub use build::{
 };
 pub use watch::{Boot, all_views_full, boot, last_known, zones_known};
 
+use crate::manager::{self, Deed, Office};
 use crate::process::{Ctx, Process, StreamEvent};
-use build::Shared;
+use build::{Shared, zone_name};
 use desk::{Cast, Desk, Place};
 use phalanx_core::fetch::fetch;
 use phalanx_core::{Addr, Buf, Code, Instant, Machine, Sink};
 use phalanx_fault::Rule;
 use phalanx_protocol::cast::Id;
-use phalanx_protocol::member::{Engine, Event, Name, Slot, Version, Why};
+use phalanx_protocol::member::{Engine, Event, Name, Peer, Slot, Version, Why};
 use phalanx_protocol::node::casts::Said;
-use phalanx_protocol::node::{Input, Node, Output};
+use phalanx_protocol::node::{Carriage, Input, Node, Output};
 use std::sync::Arc;
 
 /// Rounds of expiry in one call, as in the daemon.
@@ -110,6 +111,8 @@ pub enum Note {
         /// Where; nowhere any more when absent.
         place: Option<Place>,
     },
+    /// CM-1: the member's part of the manager says something.
+    Managed(manager::Note),
 }
 
 /// An attribute that tells one write from another: each of a run has a number of its own, and later ones higher ones.
@@ -157,6 +160,8 @@ pub enum Command {
     Move(Name),
     /// ST-4: cast so many bytes to the zone.
     Cast(u32),
+    /// CM-1: something for the member's part of the manager.
+    Manage(manager::Command),
 }
 
 /// A node that runs link and engine.
@@ -165,6 +170,8 @@ pub struct Member<E> {
     shared: Arc<Shared>,
     /// Where casts are on.
     desk: Option<Box<Desk>>,
+    /// Where there is a manager.
+    office: Option<Box<Office>>,
 }
 
 impl<E: Engine> Member<E> {
@@ -178,6 +185,11 @@ impl<E: Engine> Member<E> {
     #[must_use]
     pub fn node(&self) -> &Node<E> {
         &self.node
+    }
+
+    /// Its part of the manager, to be looked at.
+    pub(crate) fn office(&self) -> Option<&Office> {
+        self.office.as_deref()
     }
 
     /// Who is in which zone of this run.
@@ -216,6 +228,7 @@ enum Told {
     Read(Slot, Written),
     Delivered(Option<Cast>, Option<u32>),
     Settled(u64),
+    Managed(Peer, Carriage, Vec<u8>),
 }
 
 impl<'o, E: Engine + Send> Sink<Output<'o>> for Outlet<'_, '_, E> {
@@ -241,7 +254,8 @@ impl<'o, E: Engine + Send> Sink<Output<'o>> for Outlet<'_, '_, E> {
                 self.told.push(Told::Delivered(Cast::read(body), from));
             }
             Output::Cast(Said::Settled { number, .. }) if self.telling => self.told.push(Told::Settled(number)),
-            Output::Event(_) | Output::Rumour(_) | Output::Cast(_) | Output::Managed { .. } => {}
+            Output::Managed { from, carriage, bytes } => self.told.push(Told::Managed(from, carriage, bytes.to_vec())),
+            Output::Event(_) | Output::Rumour(_) | Output::Cast(_) => {}
         }
     }
 }
@@ -257,30 +271,78 @@ impl<E: Engine + Send> Member<E> {
     fn act(&mut self, now: Instant, mut told: Vec<Told>, net: &mut Ctx<'_, Self>) {
         let telling = self.shared.is_telling();
         for _ in 0..ROUNDS {
-            if self.node.deadline() > now {
+            if self.node.deadline() <= now {
+                self.node.expire(now, &mut Outlet { told: &mut told, telling, net });
+            }
+            told.drain(..).for_each(|told| self.say(now, told, net));
+            self.see_to_office(now, net);
+            if self.deadline() > now {
                 break;
             }
-            self.node.expire(now, &mut Outlet { told: &mut told, telling, net });
-        }
-        for told in told {
-            let note = match told {
-                Told::Joined(member, version) => self.whereabouts(member).map(|node| Note::Joined { node, version }),
-                Told::Left(member, version, why) => {
-                    self.whereabouts(member).map(|node| Note::Left { node, version, why })
-                }
-                Told::Name(holder, loser) => {
-                    let loser = loser.and_then(|l| self.whereabouts(l));
-                    self.whereabouts(holder).map(|holder| Note::Name { holder, loser })
-                }
-                Told::Read(member, written) => self.whereabouts(member).map(|node| Note::Read { node, written }),
-                Told::Delivered(cast, from) => Some(Note::Delivered { cast, from }),
-                Told::Settled(number) => Some(Note::Settled(number)),
-            };
-            note.into_iter().for_each(|note| net.note(note));
         }
         if telling {
             self.tell_places(net);
         }
+    }
+
+    /// One change goes to whom it concerns.
+    fn say(&mut self, now: Instant, told: Told, net: &mut Ctx<'_, Self>) {
+        let note = match told {
+            Told::Joined(member, version) => {
+                self.show(now, member, net);
+                self.whereabouts(member).map(|node| Note::Joined { node, version })
+            }
+            Told::Left(member, version, why) => {
+                let Self { node, office, .. } = self;
+                if let (Some(office), Some(card)) = (office, node.engine().card(member)) {
+                    office.on_gone(now, card, version, net.rng());
+                }
+                self.whereabouts(member).map(|node| Note::Left { node, version, why })
+            }
+            Told::Name(holder, loser) => {
+                let loser = loser.and_then(|l| self.whereabouts(l));
+                self.whereabouts(holder).map(|holder| Note::Name { holder, loser })
+            }
+            Told::Read(member, written) => self.whereabouts(member).map(|node| Note::Read { node, written }),
+            Told::Delivered(cast, from) => Some(Note::Delivered { cast, from }),
+            Told::Settled(number) => Some(Note::Settled(number)),
+            Told::Managed(from, carriage, bytes) => {
+                if let Some(office) = &mut self.office {
+                    office.on_heard(now, (from, carriage), &bytes, net.rng());
+                }
+                None
+            }
+        };
+        note.into_iter().for_each(|note| net.note(note));
+    }
+
+    /// The steward is shown a member.
+    fn show(&mut self, now: Instant, member: Slot, net: &mut Ctx<'_, Self>) {
+        let Self { node, office: Some(office), shared, .. } = self else { return };
+        let engine = node.engine();
+        let zone = zone_name(shared.layout.zone_of(net.node()));
+        if let (Some(card), Some(version)) = (engine.card(member), engine.version(member)) {
+            office.on_seen(now, (card, version, zone.as_str()), net.rng());
+        }
+    }
+
+    /// Lets the manager's part do what is due, and does what it wants.
+    fn see_to_office(&mut self, now: Instant, net: &mut Ctx<'_, Self>) {
+        let Self { node, office: Some(office), .. } = self else { return };
+        if office.deadline() <= now {
+            office.expire(now, net.rng());
+        }
+        let mut told = Vec::new();
+        while let Some(deed) = office.next_deed() {
+            match deed {
+                // What is lost is said again.
+                Deed::Send(to, carriage, bytes) => _ = node.manage(now, to, carriage, &bytes),
+                Deed::Persist(token, key, bytes) => net.persist(token, key, &bytes),
+                Deed::Note(note) => net.note(Note::Managed(note)),
+                Deed::Doubt(addr) => node.doubt(now, addr, &mut Outlet { told: &mut told, telling: true, net }),
+            }
+        }
+        told.into_iter().for_each(|told| self.say(now, told, net));
     }
 
     /// Says who sits elsewhere than before.
@@ -313,6 +375,11 @@ impl<E: Engine + Send> Process for Member<E> {
             let own = self.engine().version(self.engine().me());
             own.into_iter().for_each(|v| net.note(Note::Started { incarnation: v.incarnation }));
         }
+        let me = self.engine().me();
+        self.show(now, me, net);
+        if let Some(office) = &mut self.office {
+            office.start(now, net.rng());
+        }
         self.act(now, Vec::new(), net);
     }
 
@@ -341,7 +408,15 @@ impl<E: Engine + Send> Process for Member<E> {
     }
 
     fn deadline(&self) -> Instant {
-        self.node.deadline()
+        let office = self.office.as_ref().map_or(Instant::NEVER, |office| office.deadline());
+        self.node.deadline().min(office)
+    }
+
+    fn persisted(&mut self, now: Instant, token: u64, ok: bool, net: &mut Ctx<'_, Self>) {
+        if let Some(office) = self.office.as_mut().filter(|_| ok) {
+            office.on_persisted(now, token, net.rng());
+        }
+        self.act(now, Vec::new(), net);
     }
 
     fn stream(&mut self, now: Instant, addr: Addr, event: StreamEvent, net: &mut Ctx<'_, Self>) {
@@ -385,6 +460,11 @@ impl<E: Engine + Send> Process for Member<E> {
             }
             Command::Rename(name) => _ = self.node.rename(now, &name),
             Command::Cast(bytes) => told = self.cast(now, bytes, net),
+            Command::Manage(command) => {
+                if let Some(office) = &mut self.office {
+                    office.command(now, command, net.rng());
+                }
+            }
         }
         self.act(now, told, net);
     }

@@ -197,7 +197,7 @@ impl Draw {
             0 if self.order => put!(out, "role = \"leader\""),
             0 | 1 => put!(out, "nodes = [{}]", self.rng.below(self.nodes)),
             2 => put!(out, "nodes = \"all\""),
-            _ => put!(out, "random = {}", self.between(1, self.nodes / 2)),
+            _ => put!(out, "random = {}", self.between(1, (self.nodes / 2).max(1))),
         }
     }
 
@@ -282,7 +282,7 @@ mod tests {
         }
         let faults = super::super::entry::KINDS;
         // Links hold no streams and cannot leave, and what ends by itself needs neither of the others.
-        let others = ["stream-reset", "heal", "resume", "leave", "join", "doubt", "cast"];
+        let others = ["stream-reset", "heal", "resume", "leave", "join", "doubt", "cast", "kill-shepherds", "lie", "corrupt"];
         let drawn = faults.iter().filter(|k| !others.contains(k));
         let rules = phalanx_fault::KindName::ALL.map(phalanx_fault::KindName::name);
         let others = ["fake", "real", "wire", "plain", "out", "in", "both", "torus", "segments", "leader", "all"];

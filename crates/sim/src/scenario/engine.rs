@@ -1,6 +1,7 @@
 //! Membership engines in scenarios: which one, in which profile, in what zones, and what its members write.
 
 use super::problem::{Problem, unknown};
+use crate::manager;
 use crate::member::Options;
 use phalanx_core::{Duration, Group};
 use phalanx_protocol::baselines::{AllToAllConfig, GossipConfig};
@@ -29,12 +30,22 @@ pub enum Engine {
     View,
     /// Whole nodes with zone membership that cast over the tree of their zone (ST).
     Cast,
+    /// Whole nodes with zone membership that run the manager and its jobs (CM).
+    Manager,
 }
 
 impl Engine {
     /// All of them.
-    pub const ALL: [Self; 7] =
-        [Self::Link, Self::Zone, Self::AllToAll, Self::Gossip, Self::Segment, Self::View, Self::Cast];
+    pub const ALL: [Self; 8] = [
+        Self::Link,
+        Self::Zone,
+        Self::AllToAll,
+        Self::Gossip,
+        Self::Segment,
+        Self::View,
+        Self::Cast,
+        Self::Manager,
+    ];
 
     /// As scenarios write it.
     #[must_use]
@@ -47,6 +58,7 @@ impl Engine {
             Self::Segment => "segment",
             Self::View => "view",
             Self::Cast => "cast",
+            Self::Manager => "manager",
         }
     }
 }
@@ -92,6 +104,7 @@ impl Members {
     pub const fn engine(&self) -> Engine {
         match self.membership {
             Membership::Zone if self.options.casts.is_some() => Engine::Cast,
+            Membership::Zone if self.options.manager.is_some() => Engine::Manager,
             Membership::Zone => Engine::Zone,
             Membership::AllToAll(_) => Engine::AllToAll,
             Membership::Gossip(_) => Engine::Gossip,
@@ -103,6 +116,7 @@ impl Members {
     pub(super) fn roles(&self) -> &'static [&'static str] {
         match self.engine() {
             Engine::Cast => &["seed", "root", "inner"],
+            Engine::Manager => &["seed", "replica", "leader"],
             _ if self.options.supervisors > 0 => &["seed", "delegate", "supervisor"],
             _ => &["seed"],
         }
@@ -117,6 +131,36 @@ pub(super) struct MembersText {
     pub(super) zones: Option<ZonesText>,
     pub(super) attributes: Option<AttributesText>,
     pub(super) casts: Option<CastsText>,
+    pub(super) manager: Option<ManagerText>,
+}
+
+/// `[manager]`.
+#[derive(Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub(super) struct ManagerText {
+    expect: Option<u32>,
+    slots: Option<u32>,
+    asks_ms: Option<u64>,
+    oversubscribe: bool,
+}
+
+impl ManagerText {
+    fn options(self, nodes: u32) -> Result<manager::Options, Problem> {
+        let usual = manager::Options::default();
+        if let Some(expect) = self.expect.filter(|e| !(1..=nodes).contains(e)) {
+            return Err(Problem::new("expect", format!("{expect}: from 1 to {nodes}, the nodes of this run")));
+        }
+        if let Some(slots) = self.slots.filter(|s| !(1..=SLOTS_MAX).contains(s)) {
+            return Err(Problem::new("slots", format!("{slots}: from 1 to {SLOTS_MAX} ranks for each node")));
+        }
+        Ok(manager::Options {
+            expect: self.expect,
+            slots: self.slots.unwrap_or(usual.slots),
+            asks: self.asks_ms.map_or(usual.asks, Duration::from_millis),
+            oversubscribe: self.oversubscribe,
+            ..usual
+        })
+    }
 }
 
 /// `[casts]`.
@@ -181,14 +225,18 @@ impl MembersText {
             (self.zones.is_some(), "zones"),
             (self.attributes.is_some(), "attributes"),
             (self.casts.is_some(), "casts"),
+            (self.manager.is_some(), "manager"),
         ];
         fields.into_iter().find(|f| f.0).map(|f| f.1)
     }
 
     pub(super) fn members(self, engine: Engine, nodes: u32, by_reference: bool) -> Result<Members, Problem> {
-        let baseline = !matches!(engine, Engine::Zone | Engine::Cast);
+        let baseline = !matches!(engine, Engine::Zone | Engine::Cast | Engine::Manager);
         if self.casts.is_some() && engine != Engine::Cast {
             return Err(Problem::new("casts", format!("does not apply to engine `{}`", engine.name())));
+        }
+        if self.manager.is_some() && engine != Engine::Manager {
+            return Err(Problem::new("manager", format!("does not apply to engine `{}`", engine.name())));
         }
         let profile = self.profile.as_deref().unwrap_or("lan");
         let known: &[&str] = if baseline { &PROFILES } else { &ZONE_PROFILES };
@@ -209,7 +257,7 @@ impl MembersText {
                 let config = if paper { SegmentConfig::paper } else { SegmentConfig::lan }(1, SEGMENT_TTL);
                 if group.is_some() { Membership::Segment(config) } else { Membership::SegmentUnicast(config) }
             }
-            Engine::Zone | Engine::Cast | Engine::Link | Engine::View => Membership::Zone,
+            Engine::Zone | Engine::Cast | Engine::Manager | Engine::Link | Engine::View => Membership::Zone,
         };
         let config = match profile {
             "paper" => Config::paper(),
@@ -220,6 +268,7 @@ impl MembersText {
         let usual = Options::default();
         let zones = self.zones.unwrap_or_default();
         let casts = self.casts.unwrap_or_default().config().map_err(|p| p.inside("casts"))?;
+        let manager = self.manager.unwrap_or_default().options(nodes).map_err(|p| p.inside("manager"))?;
         let options = Options {
             zone: zones.size.unwrap_or(usual.zone),
             seeds: zones.seeds.unwrap_or(usual.seeds),
@@ -227,6 +276,7 @@ impl MembersText {
             profile: config,
             by_reference,
             casts: (engine == Engine::Cast).then_some(casts),
+            manager: (engine == Engine::Manager).then_some(manager),
             telling: true,
             ..usual
         };
@@ -265,5 +315,7 @@ impl AttributesText {
     }
 }
 
+/// Ranks of a node at most.
+const SLOTS_MAX: u32 = 4096;
 /// Attributes of a member at most: those of a baseline must fit into its heartbeat.
 const KEYS_MAX: u8 = 16;

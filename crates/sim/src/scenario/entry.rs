@@ -49,6 +49,9 @@ pub(crate) enum What {
     Join { spare: bool },
     Doubt { against: Vec<u32> },
     Cast { bytes: u32 },
+    KillShepherds,
+    Lie,
+    Corrupt,
     Weather(Weather),
     Inject { point: Point, rule: Box<Rule>, peers: Vec<u32> },
 }
@@ -78,7 +81,7 @@ pub(crate) enum Point {
 }
 
 /// All kinds, as scenarios write them.
-pub(crate) const KINDS: [&str; 17] = [
+pub(crate) const KINDS: [&str; 20] = [
     "crash",
     "crash-host",
     "restart",
@@ -94,6 +97,9 @@ pub(crate) const KINDS: [&str; 17] = [
     "join",
     "doubt",
     "cast",
+    "kill-shepherds",
+    "lie",
+    "corrupt",
     "weather",
     "inject",
 ];
@@ -117,6 +123,9 @@ impl What {
             Self::Join { .. } => "join",
             Self::Doubt { .. } => "doubt",
             Self::Cast { .. } => "cast",
+            Self::KillShepherds => "kill-shepherds",
+            Self::Lie => "lie",
+            Self::Corrupt => "corrupt",
             Self::Weather(_) => "weather",
             Self::Inject { .. } => "inject",
         }
@@ -144,6 +153,9 @@ impl What {
                 | Self::Join { .. }
                 | Self::Doubt { .. }
                 | Self::Cast { .. }
+                | Self::KillShepherds
+                | Self::Lie
+                | Self::Corrupt
         )
     }
 }
@@ -240,6 +252,9 @@ impl EntryText {
             "restart" => What::Restart,
             "pause" => What::Pause,
             "resume" => What::Resume,
+            "clock" if frame.engine == Engine::Manager => {
+                return Err(Problem::new("kind", "`clock` does not apply to engine `manager`: leases need clocks that go"));
+            }
             "clock" => {
                 let rate = self.rate.take().unwrap_or(1.0);
                 if !(rate > 0.0 && rate <= MAX_RATE) {
@@ -272,9 +287,18 @@ impl EntryText {
             "leave" => {
                 return Err(Problem::new("kind", "`leave` needs an engine with members: zone, all-to-all or gossip"));
             }
-            "join" | "doubt" if frame.engine != Engine::View => {
-                return Err(Problem::new("kind", format!("`{}` needs engine `view`", self.kind)));
+            "join" if frame.engine != Engine::View => {
+                return Err(Problem::new("kind", "`join` needs engine `view`"));
             }
+            "doubt" if !matches!(frame.engine, Engine::View | Engine::Manager) => {
+                return Err(Problem::new("kind", "`doubt` needs engine `view` or `manager`"));
+            }
+            "kill-shepherds" | "lie" | "corrupt" if frame.engine != Engine::Manager => {
+                return Err(Problem::new("kind", format!("`{}` needs engine `manager`", self.kind)));
+            }
+            "kill-shepherds" => What::KillShepherds,
+            "lie" => What::Lie,
+            "corrupt" => What::Corrupt,
             "join" => What::Join { spare: self.spare.take().unwrap_or(false) },
             "doubt" => {
                 let needs = "kind `doubt` needs the hosts that are said to have failed";
@@ -422,6 +446,7 @@ mod tests {
         let engine = match text {
             _ if text.contains("'leave'") => Engine::Zone,
             _ if text.contains("'cast'") => Engine::Cast,
+            _ if ["'kill-shepherds'", "'lie'", "'corrupt'"].iter().any(|k| text.contains(k)) => Engine::Manager,
             _ if text.contains("'join'") || text.contains("'doubt'") => Engine::View,
             _ => Engine::Link,
         };

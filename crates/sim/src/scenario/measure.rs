@@ -14,6 +14,7 @@ use crate::stats::{Drop, Stats};
 use phalanx_core::Instant;
 use phalanx_fault::{Counters as Injected, KindName};
 use phalanx_protocol::link::count::{Counters, Dropped};
+use phalanx_protocol::manager::steward::Status;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -46,6 +47,8 @@ pub(crate) struct Facts {
     pub(crate) stats: Stats,
     /// Of all links that ever lived.
     pub(crate) link: LinkSums,
+    /// Of all stewards that ever lived, where there are any.
+    pub(crate) stewards: Option<StewardSums>,
     pub(crate) told: WhatWasTold,
     /// Entries of the timeline that were carried out, for each node that they fell on.
     pub(crate) faults: BTreeMap<&'static str, u64>,
@@ -79,9 +82,11 @@ impl Facts {
                 WhatWasTold::Members(MembersTold::default())
             }
             Engine::Cast => WhatWasTold::Members(MembersTold::default().with_casts(SharedTally::default())),
+            Engine::Manager => WhatWasTold::Members(MembersTold::default().with_jobs(Arc::default())),
             Engine::View => WhatWasTold::Job(JobTold::default()),
         };
-        Self { told, ..Self::default() }
+        let stewards = (engine == Engine::Manager).then(StewardSums::default);
+        Self { told, stewards, ..Self::default() }
     }
 
     pub(crate) fn measures(&self) -> Measures {
@@ -101,6 +106,9 @@ impl Facts {
             WhatWasTold::Stations(told) => told.put(&mut put),
             WhatWasTold::Members(told) => told.put(&mut put),
             WhatWasTold::Job(told) => told.put(&mut put),
+        }
+        for (name, value) in self.stewards.iter().flat_map(|s| STEWARD_NAMES.into_iter().zip(s.0)) {
+            put(name, value);
         }
         for (name, value) in self.link.0.iter().zip(LINK_NAMES).map(|(&value, name)| (name, value)) {
             put(name, value);
@@ -181,6 +189,41 @@ impl LinkSums {
         ];
         self.0.iter_mut().zip(values).for_each(|(sum, value)| *sum += value);
         self.1.iter_mut().zip(c.drops()).for_each(|(sum, (_, value))| *sum += value);
+    }
+}
+
+/// What stewards count, in the order of [`StewardSums`].
+const STEWARD_NAMES: [&str; 9] = [
+    "manager.retransmissions",
+    "manager.duplicates",
+    "manager.probes",
+    "manager.false_alarms",
+    "manager.self_diagnoses",
+    "manager.accusations",
+    "manager.unproved",
+    "manager.replayed",
+    "manager.differing",
+];
+
+/// FI-5: the counters of stewards, added up over nodes and their starts.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct StewardSums([u64; STEWARD_NAMES.len()]);
+
+impl StewardSums {
+    pub(crate) fn add(&mut self, status: &Status, said_again: u64) {
+        let (c, refused) = (status.counters, status.refused);
+        let values = [
+            c.retransmissions + said_again,
+            c.duplicates + refused.duplicates,
+            c.probes,
+            c.false_alarms,
+            c.self_diagnoses,
+            c.accusations,
+            c.unproved + refused.unproved,
+            refused.replayed,
+            refused.differing,
+        ];
+        self.0.iter_mut().zip(values).for_each(|(sum, value)| *sum += value);
     }
 }
 
@@ -275,6 +318,7 @@ mod tests {
             (Engine::Zone, "boot_ms"),
             (Engine::Gossip, "leaves"),
             (Engine::Cast, "casts.excused"),
+            (Engine::Manager, "manager.self_diagnoses"),
         ] {
             let mut names = names(engine);
             let all = names.len();

@@ -22,6 +22,7 @@
 mod draw;
 mod draw_casts;
 mod draw_jobs;
+mod draw_managers;
 mod draw_members;
 mod engine;
 mod entry;

@@ -11,6 +11,7 @@ use super::text::Scenario;
 use crate::check::{Report, Violation};
 use crate::disk::DiskFault;
 use crate::fault::{Fault, NodeFault};
+use crate::manager;
 use crate::network::Weather;
 use crate::node::State;
 use crate::partition::{NodeSet, Partition};
@@ -215,6 +216,7 @@ impl<'a, P: Subject> Runner<'a, P> {
         let mut nodes = line.on.pick(self.scenario.setup.nodes, &mut self.rngs[entry], fits, role);
         // A list may name nodes that the fault leaves as they are: they do not count as hit.
         nodes.retain(|&n| befalls(&line.what, sim.state(n)));
+        nodes.retain(|&n| !P::is_spared(sim, &line.what, n));
         if let Some(spares) = &mut self.spares {
             nodes.retain(|&n| !spares(&line.what, n));
         }
@@ -294,6 +296,12 @@ impl<'a, P: Subject> Runner<'a, P> {
                 nodes.iter().for_each(cast);
                 (Vec::new(), None)
             }
+            What::KillShepherds => self.command_all(nodes, &manager::Command::KillShepherds),
+            What::Lie => self.command_all(nodes, &manager::Command::Lie),
+            What::Corrupt => {
+                let chance = self.rngs[entry].u64();
+                self.command_all(nodes, &manager::Command::Corrupt(chance))
+            }
             &What::Leave { code } => {
                 let leave = |&n: &u32| P::leave(code).into_iter().for_each(|command| self.sim.command(n, command));
                 nodes.iter().for_each(leave);
@@ -305,7 +313,31 @@ impl<'a, P: Subject> Runner<'a, P> {
         }
         *self.facts.faults.entry(line.what.name()).or_default() += hit;
         faults.into_iter().for_each(|f| self.sim.fault(f));
+        self.bereave(&line.what, nodes);
         end
+    }
+
+    fn command_all(&mut self, nodes: &[u32], command: &manager::Command) -> (Vec<Fault>, Option<End>) {
+        for &n in nodes {
+            P::manage(command.clone()).into_iter().for_each(|command| self.sim.command(n, command));
+        }
+        (Vec::new(), None)
+    }
+
+    /// CM-2: the views of jobs go on without shepherds that fell, or that somebody takes for fallen.
+    fn bereave(&mut self, what: &What, nodes: &[u32]) {
+        let (fallen, proven) = match what {
+            What::CrashHost => (nodes, false),
+            What::KillShepherds => (nodes, true),
+            What::Doubt { against } => (against.as_slice(), false),
+            _ => return,
+        };
+        for &node in fallen {
+            for n in 0..self.scenario.setup.nodes {
+                let command = P::manage(manager::Command::Bereave { node, proven });
+                command.into_iter().for_each(|command| self.sim.command(n, command));
+            }
+        }
     }
 
     pub(super) fn heal_plain(&mut self) {
@@ -316,6 +348,9 @@ impl<'a, P: Subject> Runner<'a, P> {
     fn count_link(&mut self, node: u32) {
         if let Some(process) = self.sim.process(node) {
             self.facts.link.add(process.link().counters());
+            if let (Some(sums), Some((status, again))) = (&mut self.facts.stewards, process.steward(self.sim.now())) {
+                sums.add(&status, again);
+            }
             // The link lends its injector only to be changed; a copy can be asked too, where there is anything to ask.
             if self.uses_plain {
                 self.facts.plain.add(process.link().clone().tap().counters());
@@ -344,9 +379,14 @@ fn befalls(what: &What, state: State) -> bool {
     match what {
         What::Crash => matches!(state, State::Up | State::Paused),
         What::CrashHost => matches!(state, State::Up | State::Paused | State::ProcessDown),
-        What::Pause | What::Leave { .. } | What::Join { .. } | What::Doubt { .. } | What::Cast { .. } => {
-            state == State::Up
-        }
+        What::Pause
+        | What::Leave { .. }
+        | What::Join { .. }
+        | What::Doubt { .. }
+        | What::Cast { .. }
+        | What::KillShepherds
+        | What::Lie
+        | What::Corrupt => state == State::Up,
         What::Resume => state == State::Paused,
         _ => true,
     }

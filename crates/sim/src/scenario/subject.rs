@@ -1,6 +1,7 @@
 //! On whom scenarios are carried out: stations, or members of an engine. What differs between them is here.
 
 use super::engine::{Members, Membership, Writes};
+use super::entry::What;
 use super::measure::{Facts, Listener, Told, WhatWasTold};
 use super::run::{LOOK, Outcome, Runner};
 use super::text::{Phases, Runs, Scenario};
@@ -8,6 +9,7 @@ use super::told::{MembersListener, MembersTold};
 use crate::check::Report;
 use crate::company;
 use crate::fault::Fault;
+use crate::manager;
 use crate::member::checks::{self, Tally};
 use crate::member::{self, Layout, Member, Written, zones_known};
 use crate::process::Process;
@@ -17,6 +19,7 @@ use phalanx_core::{Duration, Instant, Rng};
 use phalanx_fault::Rule;
 use phalanx_protocol::cast::Id;
 use phalanx_protocol::link::Link;
+use phalanx_protocol::manager::steward::Status;
 use phalanx_protocol::member as protocol;
 use phalanx_protocol::zone::{MONITOR, Zone};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -39,6 +42,18 @@ pub(super) trait Subject: Process {
     /// `None` where nobody casts.
     fn cast(_bytes: u32) -> Option<Self::Command> {
         None
+    }
+    /// `None` where there is no manager.
+    fn manage(_command: manager::Command) -> Option<Self::Command> {
+        None
+    }
+    /// FI-5: how its steward does, and what its agent said again.
+    fn steward(&self, _now: Instant) -> Option<(Status, u64)> {
+        None
+    }
+    /// Whether something may not befall a node as things stand.
+    fn is_spared(_sim: &Sim<Self>, _what: &What, _node: u32) -> bool {
+        false
     }
 }
 
@@ -88,6 +103,45 @@ impl<E: protocol::Engine + Send> Subject for Member<E> {
     fn cast(bytes: u32) -> Option<member::Command> {
         Some(member::Command::Cast(bytes))
     }
+
+    fn manage(command: manager::Command) -> Option<member::Command> {
+        Some(member::Command::Manage(command))
+    }
+
+    fn steward(&self, now: Instant) -> Option<(Status, u64)> {
+        let steward = self.office()?.steward();
+        Some((steward.status(now), steward.agent().said_again))
+    }
+
+    fn is_spared(sim: &Sim<Self>, what: &What, node: u32) -> bool {
+        spares_the_third(sim, what, node)
+    }
+}
+
+/// CM-3: at most one replica is wrong at a time, and while it is the others are well: with two that are not, nobody could say who is right.
+fn spares_the_third<E: protocol::Engine + Send>(sim: &Sim<Member<E>>, what: &What, node: u32) -> bool {
+    let cluster = sim.cluster();
+    let offices = || cluster.processes().filter_map(|(_, member)| member.office());
+    match what {
+        What::Lie | What::Corrupt => {
+            let Some(Ok(office)) = manager::checks::whole(sim.now(), &mut offices()) else { return true };
+            let status = office.steward().status(sim.now());
+            status.heard.len() < status.seats.len()
+        }
+        What::Crash
+        | What::CrashHost
+        | What::Restart
+        | What::Pause
+        | What::Loss { .. }
+        | What::StreamReset { .. }
+        | What::Partition { .. }
+        | What::Leave { .. }
+        | What::Inject { .. } => {
+            let has_seat = sim.process(node).and_then(Member::office).is_some_and(|o| o.steward().replica().is_some());
+            has_seat && offices().any(manager::Office::is_harmed)
+        }
+        _ => false,
+    }
 }
 
 impl Scenario {
@@ -122,6 +176,18 @@ impl Scenario {
                     let (report, mut facts) = self.run_members(members, sim, tally, |_, _| None, rest);
                     if let WhatWasTold::Members(told) = facts.told {
                         facts.told = WhatWasTold::Members(told.with_casts(count));
+                    }
+                    (report, facts)
+                })
+            }
+            Membership::Zone if options.manager.is_some() => {
+                let (mut sim, _) = member::build(setup, options)?;
+                let tally = checks::register(&mut sim, nodes, options);
+                let jobs = manager::checks::register(&mut sim);
+                self.outcome(|| {
+                    let (report, mut facts) = self.run_members(members, sim, tally, |_, _| None, |_, _, _| ());
+                    if let WhatWasTold::Members(told) = facts.told {
+                        facts.told = WhatWasTold::Members(told.with_jobs(jobs));
                     }
                     (report, facts)
                 })
@@ -187,6 +253,9 @@ impl Scenario {
         runner.look = look(layout, told.clone());
         runner.carry_out();
         self.heal(&mut runner, layout, seeds);
+        if members.options.manager.is_some() {
+            (0..nodes).for_each(|n| runner.sim.command(n, member::Command::Manage(manager::Command::Rest)));
+        }
         let worked = runner.sim.now() + self.phases.work;
         runner.advance(worked);
         runner.writer = None;
@@ -232,6 +301,8 @@ fn plays<E: protocol::Engine + Send>(member: &Member<E>, role: &str, node: u32, 
     match role {
         "seed" => node - zone.start < seeds,
         "supervisor" => layout.is_supervisor(node),
+        "replica" => member.office().is_some_and(|o| o.steward().replica().is_some()),
+        "leader" => member.office().and_then(|o| o.steward().replica()).is_some_and(|r| r.leader() == Some(r.key())),
         "root" => member.node().caster().is_some_and(|c| c.me() == Id(0)),
         // It has somebody below it in the tree.
         "inner" => member.node().caster().is_some_and(|c| c.tree().children(c.me()).next().is_some()),

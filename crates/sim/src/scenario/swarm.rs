@@ -6,6 +6,7 @@
 use super::draw::draw;
 use super::draw_casts::draw_casts;
 use super::draw_jobs::draw_jobs;
+use super::draw_managers::draw_managers;
 use super::draw_members::draw_members;
 use super::engine::Engine;
 use super::run::Outcome;
@@ -154,6 +155,7 @@ pub fn drawn(seed: u64, engine: Engine, workload: Option<&str>) -> String {
         Engine::Zone | Engine::AllToAll | Engine::Gossip | Engine::Segment => draw_members(seed, engine),
         Engine::View => draw_jobs(seed),
         Engine::Cast => draw_casts(seed),
+        Engine::Manager => draw_managers(seed),
     }
 }
 
@@ -165,7 +167,7 @@ impl Summary {
         self.trace = fold(self.trace, run.trace);
         for (name, value) in outcome.measures.iter().filter(|m| m.1 > 0) {
             let counts = name.starts_with("faults.") || name.starts_with("injected.");
-            let told = ["tasks.", "views.", "waves.", "excuses.", "casts."].iter().any(|p| name.starts_with(p));
+            let told = ["tasks.", "views.", "waves.", "excuses.", "casts.", "manager."].iter().any(|p| name.starts_with(p));
             if told {
                 *self.told.entry(name.to_owned()).or_default() += value;
             } else if counts {

@@ -1,6 +1,6 @@
 //! The fields of a scenario, and the scenario they make.
 
-use super::engine::{AttributesText, CastsText, Engine, Members, MembersText, ZonesText};
+use super::engine::{AttributesText, CastsText, Engine, ManagerText, Members, MembersText, ZonesText};
 use super::entry::{Entry, EntryText, Frame};
 use super::expect::{Bound, ExpectText, bounds};
 use super::job::{JobText, ROLES};
@@ -75,6 +75,7 @@ struct Text {
     zones: Option<ZonesText>,
     attributes: Option<AttributesText>,
     casts: Option<CastsText>,
+    manager: Option<ManagerText>,
     job: Option<JobText>,
     seed: Option<u64>,
     threads: Option<usize>,
@@ -128,6 +129,8 @@ struct PhasesText {
 const LIVENESS: Duration = Duration::from_secs(60);
 /// How long members may: those who were removed again and again wait before they speak up.
 const MEMBERS_LIVENESS: Duration = crate::member::sweep::BOUND;
+/// How long jobs may take to end: each may start again many times.
+const MANAGER_LIVENESS: Duration = Duration::from_secs(3600);
 /// How long tasks may: see [`super::job::BOUND`].
 const JOB_LIVENESS: Duration = super::job::BOUND;
 
@@ -222,8 +225,8 @@ impl Text {
             ..usual
         };
         check_network(&setup)?;
-        let Self { engine, profile, multicast, zones, attributes, casts, .. } = self;
-        let only_members = MembersText { profile, multicast, zones, attributes, casts };
+        let Self { engine, profile, multicast, zones, attributes, casts, manager, .. } = self;
+        let only_members = MembersText { profile, multicast, zones, attributes, casts, manager };
         let runs = match engine {
             _ if engine != Engine::View && self.job.is_some() => {
                 let text = format!("does not apply to engine `{}`: it needs engine = \"view\"", engine.name());
@@ -272,6 +275,7 @@ impl PhasesText {
             Engine::Link => LIVENESS,
             Engine::View => JOB_LIVENESS,
             Engine::Zone | Engine::AllToAll | Engine::Gossip | Engine::Segment | Engine::Cast => MEMBERS_LIVENESS,
+            Engine::Manager => MANAGER_LIVENESS,
         };
         Ok(Phases { safety, work, liveness: liveness.map_or(usual, |s| s.0), restart: restart.unwrap_or(true) })
     }

@@ -5,6 +5,7 @@
 
 use crate::check::{Checker, Verdict};
 use crate::fault::{Fault, NodeFault};
+use crate::manager::checks::JobsTally;
 use crate::member::checks::{CastTally, SharedTally, Tally};
 use crate::member::{Layout, Member, Note};
 use phalanx_core::{Duration, Instant};
@@ -44,6 +45,8 @@ pub(crate) struct MembersTold {
     tally: Arc<Tally>,
     /// Where casts are, when there are any.
     casts: Option<SharedTally>,
+    /// Where jobs are, when there are any.
+    jobs: Option<Arc<Mutex<JobsTally>>>,
 }
 
 /// Deaths, or returns.
@@ -115,6 +118,11 @@ impl MembersTold {
         Self { casts: Some(tally), ..self }
     }
 
+    /// The same, of a run with a manager.
+    pub(crate) fn with_jobs(self, tally: Arc<Mutex<JobsTally>>) -> Self {
+        Self { jobs: Some(tally), ..self }
+    }
+
     pub(crate) fn put(&self, put: &mut impl FnMut(&str, u64)) {
         let when = |time: Option<Duration>| time.map_or(NEVER, ms);
         let (everywhere, at_healthy) = self.tally.false_positives();
@@ -136,6 +144,17 @@ impl MembersTold {
         put("false_positives.at_healthy", at_healthy);
         put("attributes.written", self.writes);
         put("attributes.read", self.reads);
+        if let Some(jobs) = &self.jobs {
+            let JobsTally { asked, taken, refused, started, commands, epoch, harmed } =
+                *jobs.lock().unwrap_or_else(PoisonError::into_inner);
+            put("manager.jobs.asked", asked);
+            put("manager.jobs.taken", taken);
+            put("manager.jobs.refused", refused);
+            put("manager.ranks.started", started);
+            put("manager.commands", commands);
+            put("manager.epoch", epoch);
+            put("manager.harmed", harmed);
+        }
         let Some(casts) = &self.casts else { return };
         let CastTally { sent, refused, delivered, moved, excused } = casts.get();
         put("casts.sent", sent);

@@ -1,0 +1,29 @@
+//! Managers under everything that goes wrong; and that what is wrong with them is noticed.
+
+use super::Spoil;
+use crate::scenario::{Engine, Runs, Scenario, Swarm, drawn, swarm};
+
+/// CM-1 to CM-5: some seeds of the swarm; `phalanx sim --swarm N --engine manager` has the others.
+#[test]
+fn cm_5_no_job_is_lost_whatever_befalls_its_managers() {
+    let plan = Swarm { first: 0, runs: 12, jobs: 1, engine: Engine::Manager, workload: None, keep_going: false };
+    let summary = swarm(&plan, |_, _| ());
+    for red in &summary.red {
+        println!("{}", red.outcome.report);
+    }
+    assert!(summary.is_green());
+    assert!(summary.told["manager.ranks.started"] > 100, "{:?}", summary.told);
+}
+
+fn found(spoil: Spoil, seeds: std::ops::Range<u64>) -> Option<(u64, String)> {
+    for seed in seeds {
+        let mut scenario = Scenario::parse("drawn", &drawn(seed, Engine::Manager, None), &[] as &[&str]).unwrap();
+        let Runs::Members(members) = &mut scenario.runs else { panic!("no members") };
+        members.options.manager.as_mut().expect("a manager").spoil = Some(spoil);
+        let report = scenario.run().expect("it can be built").report;
+        if let Some(violation) = report.violations.first() {
+            return Some((seed, violation.checker.to_owned()));
+        }
+    }
+    None
+}
