@@ -111,6 +111,8 @@ impl Doctor {
                 let lie = (*first, sworn);
                 self.lies.insert(sworn.by, lie).is_none()
             }
+            // What it signed before it started again is on its way still, and would be news for ever.
+            Some(later) if later.boot > sworn.boot => false,
             _ => all.insert(sworn.by, sworn) != Some(sworn),
         };
         while self.sworn.len() > CASES_MAX {
@@ -183,4 +185,22 @@ impl Sworn {
 
 fn context(cluster: &str) -> Vec<u8> {
     [b"phalanx statement ", cluster.as_bytes()].concat()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What a replica signed before and after it started again goes round between the others, and comes to an end.
+    #[test]
+    fn what_was_signed_before_a_new_start_is_no_news() {
+        let signer = Signer::fake(7);
+        let sworn = |boot, digest| Sworn::new(Statement { epoch: 1, index: 6, digest, chain: 0 }, boot, &signer, "lab");
+        let (before, after) = (sworn(1, 10), sworn(2, 20));
+        let mut doctor = Doctor::new(1);
+        assert!(doctor.on_sworn(before) && !doctor.on_sworn(before));
+        assert!(doctor.on_sworn(after) && !doctor.on_sworn(after));
+        assert!(!doctor.on_sworn(before), "older");
+        assert_eq!(doctor.known(6), [after]);
+    }
 }

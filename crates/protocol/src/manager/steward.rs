@@ -338,6 +338,7 @@ impl Steward {
         let Some(group) = self.chain.group_of(epoch).cloned() else { return };
         let (seat, rng) = ((self.key, self.config.incarnation, self.config.order), self.stream());
         self.replica = Replica::recover(seat, group, core, &records(epoch), rng, now);
+        self.doctor = Doctor::new(epoch);
         if self.replica.is_none() {
             self.trouble =
                 "the replica's records on this disk are damaged: it does not take part until its seat has moved".into();

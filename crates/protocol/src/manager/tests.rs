@@ -153,6 +153,23 @@ fn people_move_a_replica() {
     assert!(replicas(&net).contains(&to) && !replicas(&net).contains(&from));
 }
 
+/// CM-3: those that started again from disk tell who is wrong as well as those that never did.
+#[test]
+fn a_replica_with_wrong_state_is_replaced_by_those_that_started_again() {
+    let mut net = founded(6, Weather::FAIR, 3);
+    // A rolling upgrade of all daemons, one after the other.
+    for n in replicas(&net) {
+        net.crash(n);
+        net.run_for(Duration::from_millis(100));
+        net.start(n);
+        settle(&mut net, 1);
+    }
+    let bad = replicas(&net)[1];
+    net.hosts[bad].steward.as_mut().unwrap().replica_mut().unwrap().corrupt(1);
+    settle(&mut net, 2);
+    assert!(!replicas(&net).contains(&bad));
+}
+
 /// CM-3, 004 §2: a replica whose state has gone bad is outvoted, ends and is replaced, with no interruption.
 #[test]
 fn a_replica_with_wrong_state_is_replaced() {

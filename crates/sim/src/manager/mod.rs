@@ -64,8 +64,8 @@ pub enum Note {
         index: u64,
         /// What it has then.
         digest: u64,
-        /// Somebody did it harm since it began.
-        harmed: bool,
+        /// Its memory was made bad since it began.
+        corrupt: bool,
     },
     /// A replica decided to say a word of this digest.
     Decided(u64),
@@ -147,8 +147,10 @@ pub(super) struct Machine {
     /// Which start of its host this is.
     host: u16,
     pub(super) flock: Flock,
-    /// Its replica lies, or has a bad memory, also when it starts again from disk.
-    pub(super) harmed: bool,
+    /// Its replica has a bad memory, also when it starts again from disk.
+    pub(super) corrupt: bool,
+    /// Its replica lies to agents.
+    pub(super) lies: bool,
 }
 
 impl Common {
@@ -156,7 +158,7 @@ impl Common {
         let without = options.spoil == Some(Spoil::NoLeases);
         let machine = |(&key, n)| {
             let flock = Flock::new(key, At::Local(n)).without_leases(without);
-            Mutex::new(Machine { host: 0, flock, harmed: false })
+            Mutex::new(Machine { host: 0, flock, corrupt: false, lies: false })
         };
         let machines = keys.iter().zip(0..).map(machine).collect();
         Arc::new(Self { options: options.clone(), keys, machines })

@@ -6,6 +6,7 @@ use phalanx_core::{Addr, Duration, Instant, Machine as _, Rng, Sink};
 use phalanx_protocol::link::sign::Signer;
 use phalanx_protocol::manager::flock::{Did, Luck};
 use phalanx_protocol::manager::group::Digest;
+use phalanx_protocol::manager::replica::Replica;
 use phalanx_protocol::manager::state::NodeInfo;
 use phalanx_protocol::manager::steward::{Config, Input, Output, Record, Steward, Stored};
 use phalanx_protocol::manager::wire::{Id, Word};
@@ -29,7 +30,9 @@ const RECORDS: u64 = 16;
 const GRIEF: Duration = Duration::from_millis(800);
 /// The part of those who share a job with the dead that say so: in a view it is the root.
 const WITNESSES: f64 = 0.5;
-/// A member that a node sees without knowing its slots has so many.
+/// After everything was healed a node says that it is not drained.
+const UNDRAIN: [Duration; 3] = [Duration::from_secs(1), Duration::from_secs(30), Duration::from_secs(300)];
+/// Nanoseconds of a millisecond.
 const MS: u64 = 1_000_000;
 
 /// What is wrong with the manager, to see that it is noticed.
@@ -73,10 +76,14 @@ pub(crate) struct Office {
     calm: bool,
     ask_at: Instant,
     griefs: Vec<Grief>,
+    /// When all is over its node is not to be drained; what was asked before may come later.
+    undrain_at: Vec<Instant>,
     next_record: u64,
     /// What the replica here was heard to apply and decide.
     applied: (u32, u64),
     decided: Id,
+    /// The epoch of the replica here.
+    began: u32,
     group: u32,
     /// Questions without an answer; true when a job is wanted.
     open: BTreeMap<u64, bool>,
@@ -166,9 +173,11 @@ impl Office {
             calm: false,
             ask_at,
             griefs: Vec::new(),
+            undrain_at: Vec::new(),
             next_record,
             applied: (0, 0),
             decided: Id::default(),
+            began: 0,
             group: 0,
             open: BTreeMap::new(),
             deeds: VecDeque::new(),
@@ -190,9 +199,10 @@ impl Office {
         self.open.len()
     }
 
-    /// The replica here was done harm, and is there still.
+    /// The replica here lies, or its memory was made bad.
     pub(crate) fn is_harmed(&self) -> bool {
-        self.machine().harmed
+        let machine = self.machine();
+        machine.corrupt || machine.lies
     }
 
     fn machine(&self) -> MutexGuard<'_, Machine> {
@@ -206,7 +216,8 @@ impl Office {
     pub(crate) fn deadline(&self) -> Instant {
         let grief = self.griefs.iter().map(|g| g.at).min().unwrap_or(Instant::NEVER);
         let shepherds = self.machine().flock.due_ms().checked_mul(MS).map_or(Instant::NEVER, Instant);
-        self.steward.deadline().min(self.ask_at).min(grief).min(shepherds)
+        let undrain = self.undrain_at.iter().copied().min().unwrap_or(Instant::NEVER);
+        self.steward.deadline().min(self.ask_at).min(grief).min(undrain).min(shepherds)
     }
 
     /// The member begins.
@@ -268,8 +279,16 @@ impl Office {
                 }
                 self.follow(now, did, rng);
             }
-            Command::Lie => self.harm(|steward| steward.replica_mut().map(|r| r.lie())),
-            Command::Corrupt(chance) => self.harm(|steward| steward.replica_mut().map(|r| r.corrupt(chance))),
+            Command::Lie => {
+                let replica = self.steward.replica_mut().map(Replica::lie);
+                self.machine().lies |= replica.is_some();
+                self.deeds.extend(replica.map(|()| Deed::Note(Note::Harmed)));
+            }
+            Command::Corrupt(chance) => {
+                let replica = self.steward.replica_mut().map(|r| r.corrupt(chance));
+                self.machine().corrupt |= replica.is_some();
+                self.deeds.extend(replica.map(|()| Deed::Note(Note::Harmed)));
+            }
             Command::Bereave { node, proven } => {
                 if node != self.node && rng.chance(WITNESSES) {
                     let at = now + Duration(rng.below(GRIEF.0));
@@ -278,16 +297,8 @@ impl Office {
             }
             Command::Rest => {
                 (self.calm, self.ask_at) = (true, Instant::NEVER);
-                let undrain = Ask::Drain { node: format!("n{}", self.node), drained: false };
-                self.ask(now, undrain, rng);
+                self.undrain_at = UNDRAIN.iter().map(|&after| now + after).collect();
             }
-        }
-    }
-
-    fn harm(&mut self, act: impl FnOnce(&mut Steward) -> Option<()>) {
-        if act(&mut self.steward).is_some() {
-            self.machine().harmed = true;
-            self.deeds.push_back(Deed::Note(Note::Harmed));
         }
     }
 
@@ -305,6 +316,11 @@ impl Office {
             for (attempt, ranks) in missed {
                 self.report(now, Report::Missed { attempt, ranks, proven }, rng);
             }
+        }
+        while let Some(i) = self.undrain_at.iter().position(|at| *at <= now) {
+            self.undrain_at.swap_remove(i);
+            let undrain = Ask::Drain { node: format!("n{}", self.node), drained: false };
+            self.ask(now, undrain, rng);
         }
         if self.ask_at <= now {
             self.ask_at = next_ask(now, self.common.options.asks, rng);
@@ -425,11 +441,17 @@ impl Office {
             self.group = epoch;
             self.deeds.push_back(Deed::Note(Note::Group { epoch, digest }));
         }
-        let Some(replica) = self.steward.replica() else {
-            self.common.machine(self.node, self.host).harmed = false;
+        let mut machine = self.common.machine(self.node, self.host);
+        let Some(replica) = self.steward.replica_mut() else {
+            (machine.corrupt, machine.lies, self.began) = (false, false, 0);
             return;
         };
-        let harmed = self.common.machine(self.node, self.host).harmed;
+        // Who lies does so in the next epoch, too, and when it starts again.
+        if machine.lies && !replica.is_lying() {
+            replica.lie();
+        }
+        let corrupt = machine.corrupt;
+        drop(machine);
         let last = self.applied;
         let is_new = |s: &&_| -> bool {
             let s: &phalanx_protocol::manager::wire::Statement = s;
@@ -437,10 +459,17 @@ impl Office {
         };
         let statements: Vec<_> = replica.statements().rev().take_while(is_new).copied().collect();
         let decisions: Vec<_> = replica.decisions().rev().take_while(|(id, _)| *id > self.decided).collect();
+        if replica.group().epoch != self.began {
+            // What was decided with the last entry before it began, or elsewhere, it says as well.
+            self.began = replica.group().epoch;
+            let waiting = replica.core().desks().flat_map(|(_, desk)| &desk.waiting);
+            let words: Vec<_> = waiting.map(|item| item.body.hash.short()).collect();
+            self.deeds.extend(words.into_iter().map(|word| Deed::Note(Note::Decided(word))));
+        }
         for s in statements.into_iter().rev() {
             self.applied = (s.epoch, s.index);
             let digest = s.digest ^ s.chain.rotate_left(32);
-            self.deeds.push_back(Deed::Note(Note::Applied { epoch: s.epoch, index: s.index, digest, harmed }));
+            self.deeds.push_back(Deed::Note(Note::Applied { epoch: s.epoch, index: s.index, digest, corrupt }));
         }
         for (id, digest) in decisions.into_iter().rev() {
             self.decided = id;

@@ -35,7 +35,7 @@ impl Managers {
         let draw = &mut self.draw;
         draw.nodes = if draw.rng.chance(0.1) { draw.between(1, 2) } else { draw.between(3, 9) };
         draw.safety_ms = if draw.rng.chance(0.3) { draw.between(60_000, 90_000) } else { draw.between(15_000, 40_000) };
-        self.traitors = draw.rng.chance(0.4);
+        self.traitors = draw.nodes > 3 && draw.rng.chance(0.5);
         // A majority at least: two halves never make two groups.
         let expect = draw.between(draw.nodes / 2 + 1, draw.nodes);
         put!(out, "name = \"swarm-{seed}\"\nengine = \"manager\"\nnodes = {}\nseed = {seed}", draw.nodes);

@@ -125,8 +125,15 @@ fn spares_the_third<E: protocol::Engine + Send>(sim: &Sim<Member<E>>, what: &Wha
     match what {
         What::Lie | What::Corrupt => {
             let Some(Ok(office)) = manager::checks::whole(sim.now(), &mut offices()) else { return true };
+            if offices().any(manager::Office::is_harmed) {
+                return true;
+            }
+            // All of them are there, and hear each other.
             let status = office.steward().status(sim.now());
-            status.heard.len() < status.seats.len()
+            let has_seat = |key| status.seats.iter().any(|s| s.1 == key);
+            let there = offices().filter(|o| has_seat(o.steward().agent().key()));
+            let hears_all = |o: &manager::Office| o.steward().status(sim.now()).heard.len() == status.seats.len();
+            status.seats.len() < 3 || there.filter(|o| hears_all(o)).count() < status.seats.len()
         }
         What::Crash
         | What::CrashHost

@@ -32,7 +32,7 @@ impl<E: Engine + Send> Checker<Member<E>> for Agreement {
 
     fn note(&mut self, _: Instant, node: u32, note: &Note, verdict: &mut Verdict) {
         match *note {
-            Note::Managed(manager::Note::Applied { epoch, index, digest, harmed: false }) => {
+            Note::Managed(manager::Note::Applied { epoch, index, digest, corrupt: false }) => {
                 if let Some(other) = compare(&mut self.entries, (epoch, index), node, digest) {
                     let text = format!("has another state than node {other} after entry {index} of epoch {epoch}");
                     verdict.violation(node, text);

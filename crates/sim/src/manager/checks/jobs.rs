@@ -121,8 +121,8 @@ pub(crate) fn whole<'a>(
         let Some(replica) = office.steward().replica().filter(|r| r.group().epoch == group.epoch) else {
             return Some(Err(format!("{} has a seat in epoch {} and no replica there", name(), group.epoch)));
         };
-        if !status.decides || office.is_harmed() {
-            return Some(Err(format!("the replica on {} decides nothing, or wrongly", name())));
+        if !status.decides {
+            return Some(Err(format!("the replica on {} decides nothing: {}", name(), status.trouble)));
         }
         let statement = replica.core().statement();
         let same = first.and_then(|f| f.steward().replica()).is_none_or(|r| r.core().statement() == statement);
