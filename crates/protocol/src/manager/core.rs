@@ -11,7 +11,7 @@ use crate::order::{MEMBERS_BOUND, Member};
 use phalanx_core::rng::mix;
 use phalanx_core::{Fingerprint, Instant};
 use serde::{Deserialize, Serialize};
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
@@ -177,7 +177,7 @@ impl Core {
     fn begin(&mut self, group: &Group) {
         (self.epoch, self.began, self.index) = (group.epoch, self.index, 0);
         self.parts = Default::default();
-        self.state.grouped(group.epoch, &group.keys().collect::<Vec<_>>());
+        self.state.grouped(group.epoch, &group.keys().collect::<Vec<_>>(), &group.fresh);
     }
 
     /// The same in the next group: its order begins anew.
@@ -369,7 +369,12 @@ impl Core {
     /// The seats after one has changed hands.
     fn seats_after(&self, from: Key, to: Key) -> Option<(Vec<Chair>, Vec<Key>)> {
         let keys = self.state.seats().iter().copied().map(|key| if key == from { to } else { key });
-        Some((keys.map(|key| self.chair(key)).collect::<Option<_>>()?, vec![to]))
+        // Who has no state yet has none in the next epoch, either.
+        let fresh = self.state.fresh().iter().copied().filter(|key| *key != from).chain([to]);
+        Some((
+            keys.map(|key| self.chair(key)).collect::<Option<_>>()?,
+            fresh.collect::<BTreeSet<_>>().into_iter().collect(),
+        ))
     }
 
     fn seats_with(&self, more: &[Key]) -> Option<(Vec<Chair>, Vec<Key>)> {

@@ -292,6 +292,8 @@ pub struct Replica {
     /// What the zone sees, submitted then.
     facts: BTreeMap<Key, Instant>,
     ticked_at: Option<Instant>,
+    /// When it said that it has its state.
+    arrived_at: Option<Instant>,
     announce_from: Option<Key>,
     beat_at: Instant,
     /// The state is on disk up to here.
@@ -379,6 +381,7 @@ impl Replica {
             peers,
             facts: BTreeMap::new(),
             ticked_at: None,
+            arrived_at: None,
             announce_from: None,
             beat_at: now,
             saved: 0,
@@ -748,6 +751,7 @@ impl Replica {
             self.submit_done(around);
         }
         self.submit_tick(around);
+        self.submit_arrival(around);
         self.watch_peers(around);
         self.watch_agents(around);
         self.announce(around);
@@ -990,6 +994,15 @@ impl Replica {
         if late.is_some_and(|late| late >= turn) && !waits {
             self.ticked_at = Some(around.now);
             self.submit(Fact::Tick, around);
+        }
+    }
+
+    /// This replica has the state that it lacked.
+    fn submit_arrival(&mut self, around: &mut Around<'_>) {
+        let waits = self.arrived_at.is_some_and(|at| around.now < at + FACT_AGAIN);
+        if self.core.state().fresh().contains(&self.key) && !waits {
+            self.arrived_at = Some(around.now);
+            self.submit(Fact::Arrived { by: self.key, epoch: self.group.epoch }, around);
         }
     }
 

@@ -279,6 +279,9 @@ pub struct Steward {
     /// Why the group stopped, in words.
     halted: String,
     looped: VecDeque<(Weight, Packet)>,
+    /// Tests alone: what replicas decided that have ended here since somebody asked.
+    #[cfg(any(test, feature = "harm"))]
+    last_words: Vec<super::group::Digest>,
 }
 
 impl Steward {
@@ -313,6 +316,8 @@ impl Steward {
             ended: String::new(),
             halted: String::new(),
             looped: VecDeque::new(),
+            #[cfg(any(test, feature = "harm"))]
+            last_words: Vec::new(),
             config,
         };
         steward.recover_replica(stored, now);
@@ -391,6 +396,12 @@ impl Steward {
     #[cfg(any(test, feature = "harm"))]
     pub fn replica_mut(&mut self) -> Option<&mut Replica> {
         self.replica.as_mut()
+    }
+
+    /// What replicas decided that have ended here since this was asked last: for tests and simulators.
+    #[cfg(any(test, feature = "harm"))]
+    pub fn take_last_words(&mut self) -> Vec<super::group::Digest> {
+        std::mem::take(&mut self.last_words)
     }
 
     /// The agent here, to do it harm: for tests and simulators.
@@ -741,6 +752,13 @@ impl Steward {
         }
     }
 
+    fn end_replica(&mut self) -> Option<Replica> {
+        let ended = self.replica.take();
+        #[cfg(any(test, feature = "harm"))]
+        self.last_words.extend(ended.iter().flat_map(Replica::decisions).map(|(_, digest)| digest));
+        ended
+    }
+
     /// This node has a seat in that group, and the state with which it begins.
     fn enter(&mut self, now: Instant, group: &Group, core: Core, out: &mut impl Out) {
         if self.chain.epoch() < group.epoch {
@@ -802,7 +820,7 @@ impl Steward {
         self.founder.rest();
         if !self.has_seat() {
             // Others have seen its end.
-            self.replica = None;
+            self.end_replica();
         }
         let bytes = self.chain.encode();
         self.leave(now, Leaving::Persist(Written::Group, bytes, false), out);
@@ -885,7 +903,7 @@ impl Steward {
     }
 
     fn retire(&mut self, now: Instant) -> Option<Core> {
-        let (core, prior) = self.replica.take()?.retire();
+        let (core, prior) = self.end_replica()?.retire();
         if let Some(prior) = prior {
             self.prior = Some((prior, now + LINGER));
         }
@@ -969,7 +987,7 @@ impl Steward {
             Some(Verdict::Wrong(key)) => self.with_replica(now, out, |r, around| r.accuse(key, around)),
             Some(Verdict::WeAreWrong) => {
                 self.barred = group.epoch;
-                self.replica = None;
+                self.end_replica();
                 self.ended = "the replica here had another state than both others: it ended, and its seat moves".into();
             }
             Some(Verdict::Nobody(why)) => {

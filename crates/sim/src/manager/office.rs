@@ -10,7 +10,7 @@ use phalanx_protocol::manager::replica::Replica;
 use phalanx_protocol::manager::state::NodeInfo;
 use phalanx_protocol::manager::steward::{Config, Input, Output, Record, Steward, Stored};
 use phalanx_protocol::manager::wire::{Id, Word};
-use phalanx_protocol::manager::words::{self, Answer, Ask, At, Key, Report, encode};
+use phalanx_protocol::manager::words::{self, Answer, Ask, At, Attempt, Key, MissedRank, Report, encode};
 use phalanx_protocol::member::{Card, Peer, Version};
 use phalanx_protocol::node::Carriage;
 use std::collections::{BTreeMap, VecDeque};
@@ -60,10 +60,11 @@ pub(crate) enum Deed {
     Doubt(Addr),
 }
 
-/// Views go on without a node's ranks.
+/// A view goes on without a node's ranks, and says so then.
 struct Grief {
     at: Instant,
-    node: Key,
+    attempt: Attempt,
+    ranks: Vec<MissedRank>,
     proven: bool,
 }
 
@@ -291,8 +292,10 @@ impl Office {
             }
             Command::Bereave { node, proven } => {
                 if node != self.node && rng.chance(WITNESSES) {
-                    let at = now + Duration(rng.below(GRIEF.0));
-                    self.griefs.push(Grief { at, node: self.common.keys[node as usize], proven });
+                    let missed = self.machine().flock.misses(self.common.keys[node as usize]);
+                    let grief =
+                        |(attempt, ranks)| Grief { at: now + Duration(rng.below(GRIEF.0)), attempt, ranks, proven };
+                    self.griefs.extend(missed.into_iter().map(grief));
                 }
             }
             Command::Rest => {
@@ -311,11 +314,8 @@ impl Office {
             self.follow(now, did, rng);
         }
         while let Some(i) = self.griefs.iter().position(|g| g.at <= now) {
-            let Grief { node, proven, .. } = self.griefs.swap_remove(i);
-            let missed = self.machine().flock.misses(node);
-            for (attempt, ranks) in missed {
-                self.report(now, Report::Missed { attempt, ranks, proven }, rng);
-            }
+            let Grief { attempt, ranks, proven, .. } = self.griefs.swap_remove(i);
+            self.report(now, Report::Missed { attempt, ranks, proven }, rng);
         }
         while let Some(i) = self.undrain_at.iter().position(|at| *at <= now) {
             self.undrain_at.swap_remove(i);
@@ -441,6 +441,8 @@ impl Office {
             self.group = epoch;
             self.deeds.push_back(Deed::Note(Note::Group { epoch, digest }));
         }
+        let last = self.steward.take_last_words().into_iter();
+        self.deeds.extend(last.map(|word| Deed::Note(Note::Decided(word.short()))));
         let mut machine = self.common.machine(self.node, self.host);
         let Some(replica) = self.steward.replica_mut() else {
             (machine.corrupt, machine.lies, self.began) = (false, false, 0);

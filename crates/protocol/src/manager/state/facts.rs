@@ -66,6 +66,13 @@ pub enum Fact {
         /// In which composition of the group.
         epoch: u32,
     },
+    /// A replica that began without a state has that of the others.
+    Arrived {
+        /// Who.
+        by: Key,
+        /// In which composition of the group.
+        epoch: u32,
+    },
 }
 
 /// A fact in its place in the order.

@@ -108,7 +108,7 @@ impl State {
     #[must_use]
     pub fn new(epoch: u32, seats: &[Key]) -> Self {
         let mut state = Self::default();
-        state.grouped(epoch, seats);
+        state.grouped(epoch, seats, &[]);
         state
     }
 
@@ -131,7 +131,8 @@ impl State {
                     self.on_reported(*from, report, out);
                 }
             }
-            Fact::Accused { by, whom, epoch } => self.on_accused(*by, *whom, *epoch, out),
+            Fact::Accused { by, whom, epoch } => self.on_accused(*by, *whom, *epoch),
+            Fact::Arrived { by, epoch } => self.on_arrived(*by, *epoch),
         }
         if std::mem::take(&mut self.index.room) {
             self.mend(out);

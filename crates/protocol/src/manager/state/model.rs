@@ -258,22 +258,27 @@ impl World {
                 Decision::Move { from, to } => {
                     self.tell("moved");
                     let seats: Vec<Key> = self.state.seats().iter().map(|&k| if k == from { to } else { k }).collect();
-                    self.regroup(&seats);
+                    let mut fresh: Vec<Key> = self.state.fresh().iter().copied().filter(|key| *key != from).collect();
+                    fresh.push(to);
+                    self.regroup(&seats, &fresh);
                 }
                 Decision::Grow { with } => {
                     self.tell("grown");
                     let seats: Vec<Key> = self.state.seats().iter().copied().chain(with).collect();
-                    self.regroup(&seats);
+                    self.regroup(&seats, &with);
                 }
             }
         }
         Ok(())
     }
 
-    fn regroup(&mut self, seats: &[Key]) {
+    fn regroup(&mut self, seats: &[Key], fresh: &[Key]) {
         let epoch = self.state.epoch() + 1;
-        self.state.grouped(epoch, seats);
-        self.twin.grouped(epoch, seats);
+        self.state.grouped(epoch, seats, fresh);
+        self.twin.grouped(epoch, seats, fresh);
+        for &by in fresh {
+            self.soon(3_000, Event::Order(Fact::Arrived { by, epoch }));
+        }
     }
 
     fn report(&mut self, n: usize, report: Report) {

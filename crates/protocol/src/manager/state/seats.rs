@@ -5,6 +5,7 @@
 //! - Two replicas accuse the third: it moves at once.
 //! - The node of a replica is gone: after [`SEAT_PATIENCE_MS`] it moves. One zone's word is no proof, but nothing is lost by a needless move.
 //! - A group of one becomes a group of three when there are three nodes.
+//! - While a new replica takes the state from the two others, no seat but its own moves: with one state alone nobody could say whether it is right.
 
 use super::{Decision, Key, State};
 use serde::{Deserialize, Serialize};
@@ -20,6 +21,8 @@ pub const SEAT_PATIENCE_MS: u64 = 5_000;
 pub(super) struct Seats {
     epoch: u32,
     seats: Vec<Key>,
+    /// Those that began without a state, and have not said that they have it.
+    fresh: BTreeSet<Key>,
     /// Who accuses whom.
     accused: BTreeMap<Key, BTreeSet<Key>>,
     /// A change was decided: nothing more is in this epoch.
@@ -27,9 +30,27 @@ pub(super) struct Seats {
 }
 
 impl State {
-    /// An epoch begins with this group.
-    pub fn grouped(&mut self, epoch: u32, seats: &[Key]) {
-        self.seats = Seats { epoch, seats: seats.to_vec(), ..Seats::default() };
+    /// An epoch begins with this group; `fresh` begin without a state.
+    pub fn grouped(&mut self, epoch: u32, seats: &[Key], fresh: &[Key]) {
+        let fresh = fresh.iter().copied().collect();
+        self.seats = Seats { epoch, seats: seats.to_vec(), fresh, ..Seats::default() };
+    }
+
+    /// The replicas that began without a state in this epoch, and have not said that they have it.
+    #[must_use]
+    pub fn fresh(&self) -> &BTreeSet<Key> {
+        &self.seats.fresh
+    }
+
+    pub(super) fn on_arrived(&mut self, by: Key, epoch: u32) {
+        if epoch == self.seats.epoch {
+            self.seats.fresh.remove(&by);
+        }
+    }
+
+    /// Two states at least stay.
+    fn may_move(&self, from: &Key) -> bool {
+        !self.seats.changes && (self.seats.fresh.is_empty() || self.seats.fresh.contains(from))
     }
 
     /// The replicas, in the order of their seats.
@@ -44,17 +65,10 @@ impl State {
         self.seats.epoch
     }
 
-    pub(super) fn on_accused(&mut self, by: Key, whom: Key, epoch: u32, out: &mut Vec<Decision>) {
+    pub(super) fn on_accused(&mut self, by: Key, whom: Key, epoch: u32) {
         let sits = |key: &Key| self.seats.seats.contains(key);
-        if epoch != self.seats.epoch || by == whom || !sits(&by) || !sits(&whom) {
-            return;
-        }
-        let accusers = self.seats.accused.entry(whom).or_default();
-        accusers.insert(by);
-        if accusers.len() > self.seats.seats.len() / 2 && !self.seats.changes {
-            // Where there is nobody else: a new replica starts at the same node.
-            let to = self.next_seat(Some(whom)).unwrap_or(whom);
-            self.move_seat(whom, to, out);
+        if epoch == self.seats.epoch && by != whom && sits(&by) && sits(&whom) {
+            self.seats.accused.entry(whom).or_default().insert(by);
         }
     }
 
@@ -76,6 +90,13 @@ impl State {
         if self.is_lost(&new) {
             return Err(format!("{to} is not there: name a node that is"));
         }
+        if !self.may_move(&old) {
+            let names: Vec<String> = self.seats.fresh.iter().map(|key| self.name_of(key)).collect();
+            return Err(format!(
+                "the replica on {} takes its state from the others still: try again",
+                names.join(", ")
+            ));
+        }
         self.move_seat(old, new, out);
         Ok(())
     }
@@ -85,9 +106,15 @@ impl State {
         if self.seats.changes || self.seats.seats.is_empty() {
             return;
         }
-        let gone =
-            self.seats.seats.iter().copied().find(|key| self.seat_due_ms(key).is_some_and(|ms| ms <= self.now_ms));
-        if let Some(from) = gone {
+        let most = self.seats.seats.len() / 2;
+        let wrong = self.seats.accused.iter().find(|(whom, by)| by.len() > most && self.may_move(whom));
+        if let Some(&whom) = wrong.map(|(whom, _)| whom) {
+            // Where there is nobody else: a new replica starts at the same node.
+            let to = self.next_seat(Some(whom)).unwrap_or(whom);
+            return self.move_seat(whom, to, out);
+        }
+        let is_gone = |key: &&Key| self.seat_due_ms(key).is_some_and(|ms| ms <= self.now_ms) && self.may_move(key);
+        if let Some(from) = self.seats.seats.iter().find(is_gone).copied() {
             if let Some(to) = self.next_seat(Some(from)) {
                 self.move_seat(from, to, out);
             }

@@ -8,7 +8,7 @@ fn cm_1_one_replica_becomes_three() {
     assert_eq!(state.comes(1, 1), [""; 0]);
     assert_eq!(state.comes(2, 1), ["grow 12"]);
     assert_eq!(state.comes(3, 1), [""; 0], "one change in an epoch");
-    state.state.grouped(2, &[key(0), key(1), key(2)]);
+    state.state.grouped(2, &[key(0), key(1), key(2)], &[key(1), key(2)]);
     assert_eq!((state.state.epoch(), state.state.seats().len(), state.later(1)), (2, 3, vec![]));
 }
 
@@ -38,7 +38,7 @@ fn cm_3_where_no_other_node_is_left_it_starts_anew() {
 #[test]
 fn cm_3_a_replica_whose_node_is_gone_moves() {
     let mut story = Story::new(&[1, 1, 1, 1, 1]);
-    story.state.grouped(2, &[key(0), key(2), key(4)]);
+    story.state.grouped(2, &[key(0), key(2), key(4)], &[]);
     story.lost(2);
     assert_eq!(story.later(SEAT_PATIENCE_MS - 1), [""; 0]);
     story.back(2, 1, false);
@@ -62,6 +62,24 @@ fn cm_1_people_move_replicas() {
     assert_eq!(story.refused(ask("n1", "n4")), "n4 is not there: name a node that is");
     assert_eq!(story.ask(0, ask("n1", "n3")), (Answer::Done, vec!["move 13".into()]));
     assert!(story.refused(ask("n0", "n3")).contains("is changing"));
+}
+
+/// CM-3: while a new replica has no state yet, of the two that have one none goes; what is against it then is done when it has.
+#[test]
+fn cm_3_two_states_at_least_stay() {
+    let mut story = Story::new(&[1, 1, 1, 1, 1]);
+    story.state.grouped(2, &[key(0), key(1), key(2)], &[key(2)]);
+    let accused = |by, whom| Fact::Accused { by: key(by), whom: key(whom), epoch: 2 };
+    story.fact(accused(0, 1));
+    assert_eq!(told(&story.fact(accused(2, 1))), [""; 0], "not yet");
+    let ask = |from: &str, to: &str| Ask::Move { from: from.into(), to: to.into() };
+    assert!(story.refused(ask("n0", "n3")).contains("the replica on n2 takes its state"));
+    story.fact(Fact::Arrived { by: key(2), epoch: 1 });
+    assert_eq!(told(&story.fact(Fact::Arrived { by: key(2), epoch: 2 })), ["move 13"]);
+    // The one without a state may go at any time.
+    story.state.grouped(3, &[key(0), key(2), key(3)], &[key(3)]);
+    story.lost(3);
+    assert_eq!(story.later(SEAT_PATIENCE_MS), ["move 31"]);
 }
 
 /// CM-4: the same entries give the same state, and the smallest difference another digest.
