@@ -203,9 +203,9 @@ impl Jobs {
                     .collect(),
             },
             ToDaemon::Cleared { attempt: number } => return self.report_cleared(name, attempt(number)),
-            ToDaemon::Missed { attempt: number, ranks, proven } => {
+            ToDaemon::Missed { attempt: number, host, ranks, proven } => {
                 let ranks = ranks.into_iter().map(|(rank, start)| MissedRank { rank, start }).collect();
-                Report::Missed { attempt: attempt(number), ranks, proven }
+                Report::Missed { attempt: attempt(number), at: At::Ip(host), ranks, proven }
             }
             ToDaemon::Signalled { signal } => {
                 return self.0.remote.tell(move |agent| agent.signal_job(job, signal));

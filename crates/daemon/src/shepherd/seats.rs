@@ -147,7 +147,7 @@ impl Shepherd {
             return;
         }
         let attempt = work.work.attempt;
-        self.tell_daemons(&ToDaemon::Missed { attempt, ranks, proven });
+        self.tell_daemons(&ToDaemon::Missed { attempt, host, ranks, proven });
     }
 
     fn on_host_gone(&mut self, host: SocketAddr, certain: bool) {

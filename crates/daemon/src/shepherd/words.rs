@@ -246,6 +246,8 @@ pub enum ToDaemon {
     Missed {
         /// Which attempt.
         attempt: u32,
+        /// Where they were.
+        host: SocketAddr,
         /// Which ranks, and the start of each.
         ranks: Vec<(u32, u32)>,
         /// Their shepherd is dead for sure.

@@ -101,12 +101,12 @@ struct Rank {
     ends_ms: u64,
 }
 
-/// Ranks of a node, and its shepherd's first task once it is known.
+/// Ranks of a node, and its shepherd's post once it is known.
 #[derive(Clone, PartialEq, Eq, Debug)]
 struct Crew {
     node: Key,
     ranks: Vec<u32>,
-    first: Option<u32>,
+    post: Option<Post>,
 }
 
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -169,10 +169,10 @@ impl Flock {
         Self { leases: !without, ..self }
     }
 
-    /// As a machine that has just started.
+    /// As a machine that has just started. Real shepherds count from the time: later ones have higher numbers.
     #[must_use]
     pub fn anew(&self) -> Self {
-        Self { leases: self.leases, ..Self::new(self.node, self.at) }
+        Self { leases: self.leases, starts: self.starts, ..Self::new(self.node, self.at) }
     }
 
     /// Nothing of any job is here.
@@ -251,7 +251,7 @@ impl Flock {
     ) {
         match command {
             Command::Prepare { attempt, shares, .. } => {
-                let crew = |s: &super::words::Share| Crew { node: s.node, ranks: each(&s.ranks), first: None };
+                let crew = |s: &super::words::Share| Crew { node: s.node, ranks: each(&s.ranks), post: None };
                 self.prepare(*attempt, shares.iter().map(crew).collect(), lease_ms, luck, did);
             }
             Command::Go { attempt, life, posts, .. } => self.go(now_ms, *attempt, *life, posts, luck, did),
@@ -328,7 +328,7 @@ impl Flock {
             return;
         }
         if life == 0 {
-            shepherd.crews.iter_mut().zip(posts).for_each(|(crew, post)| crew.first = Some(post.first));
+            shepherd.crews.iter_mut().zip(posts).for_each(|(crew, post)| crew.post = Some(*post));
         }
         let Some((share, first)) = shepherd.prepared.remove(&life) else { return };
         for (rank, start) in share.into_iter().zip(first..) {
@@ -409,13 +409,13 @@ impl Flock {
 
     /// What views here go on without when the shepherds of that node fall: its ranks, as they were when their attempts began.
     #[must_use]
-    pub fn misses(&self, node: Key) -> Vec<(Attempt, Vec<MissedRank>)> {
+    pub fn misses(&self, node: Key) -> Vec<(Attempt, At, Vec<MissedRank>)> {
         let mut missed = Vec::new();
         for (&job, shepherd) in self.shepherds.iter().filter(|(_, s)| !s.live.is_empty()) {
             let Some(crew) = shepherd.crews.iter().find(|c| c.node == node) else { continue };
-            let Some(first) = crew.first else { continue };
-            let ranks = crew.ranks.iter().zip(first..).map(|(&rank, start)| MissedRank { rank, start }).collect();
-            missed.push((Attempt { job, number: shepherd.attempt }, ranks));
+            let Some(post) = crew.post else { continue };
+            let ranks = crew.ranks.iter().zip(post.first..).map(|(&rank, start)| MissedRank { rank, start }).collect();
+            missed.push((Attempt { job, number: shepherd.attempt }, post.at, ranks));
         }
         missed
     }

@@ -386,6 +386,8 @@ pub enum Report {
     Missed {
         /// Which.
         attempt: Attempt,
+        /// Where they were: starts are numbered by each shepherd for itself.
+        at: At,
         /// Which ranks.
         ranks: Vec<MissedRank>,
         /// The shepherd is dead for sure, and so are its ranks; otherwise they may run until their lease ends.

@@ -64,6 +64,7 @@ pub(crate) enum Deed {
 struct Grief {
     at: Instant,
     attempt: Attempt,
+    from: At,
     ranks: Vec<MissedRank>,
     proven: bool,
 }
@@ -293,8 +294,8 @@ impl Office {
             Command::Bereave { node, proven } => {
                 if node != self.node && rng.chance(WITNESSES) {
                     let missed = self.machine().flock.misses(self.common.keys[node as usize]);
-                    let grief =
-                        |(attempt, ranks)| Grief { at: now + Duration(rng.below(GRIEF.0)), attempt, ranks, proven };
+                    let at = now + Duration(rng.below(GRIEF.0));
+                    let grief = |(attempt, from, ranks)| Grief { at, attempt, from, ranks, proven };
                     self.griefs.extend(missed.into_iter().map(grief));
                 }
             }
@@ -314,8 +315,8 @@ impl Office {
             self.follow(now, did, rng);
         }
         while let Some(i) = self.griefs.iter().position(|g| g.at <= now) {
-            let Grief { attempt, ranks, proven, .. } = self.griefs.swap_remove(i);
-            self.report(now, Report::Missed { attempt, ranks, proven }, rng);
+            let Grief { attempt, from: at, ranks, proven, .. } = self.griefs.swap_remove(i);
+            self.report(now, Report::Missed { attempt, at, ranks, proven }, rng);
         }
         while let Some(i) = self.undrain_at.iter().position(|at| *at <= now) {
             self.undrain_at.swap_remove(i);

@@ -28,6 +28,14 @@ pub(super) struct Spoil {
     pub(super) liar: bool,
 }
 
+/// Ranks of a node that a view goes on without, and who would say so.
+struct Missing {
+    attempt: Attempt,
+    at: At,
+    ranks: Vec<MissedRank>,
+    root: usize,
+}
+
 #[derive(Clone, Debug)]
 struct Node {
     info: NodeInfo,
@@ -515,7 +523,7 @@ impl World {
         }
         self.tell("shepherd killed");
         let job = jobs[self.rng.index(jobs.len())];
-        let witnesses: Vec<_> = self.witnesses(n).into_iter().filter(|(attempt, ..)| attempt.job == job).collect();
+        let witnesses: Vec<_> = self.witnesses(n).into_iter().filter(|m| m.attempt.job == job).collect();
         let mut did = Vec::new();
         self.nodes[n].flock.kill(job, &mut did);
         self.miss(witnesses, true);
@@ -530,22 +538,22 @@ impl World {
     }
 
     /// Ranks here, by attempt, and who would miss them.
-    fn witnesses(&self, n: usize) -> Vec<(Attempt, Vec<MissedRank>, usize)> {
+    fn witnesses(&self, n: usize) -> Vec<Missing> {
         let mut all = Vec::new();
         for (attempt, missed) in self.nodes[n].flock.ranks() {
             let sees = |other: &Node| other.agent && other.flock.runs(attempt);
             let root = self.nodes.iter().enumerate().find(|&(other, node)| other != n && sees(node));
             if let Some((root, _)) = root.filter(|_| !missed.is_empty()) {
-                all.push((attempt, missed, root));
+                all.push(Missing { attempt, at: At::Local(n as u32), ranks: missed, root });
             }
         }
         all
     }
 
-    fn miss(&mut self, witnesses: Vec<(Attempt, Vec<MissedRank>, usize)>, proven: bool) {
-        for (attempt, ranks, root) in witnesses {
+    fn miss(&mut self, witnesses: Vec<Missing>, proven: bool) {
+        for Missing { attempt, at, ranks, root } in witnesses {
             if self.rng.chance(0.7) {
-                self.report(root, Report::Missed { attempt, ranks, proven });
+                self.report(root, Report::Missed { attempt, at, ranks, proven });
             }
         }
     }

@@ -8,7 +8,7 @@ use super::job::{Job, Phase, RankState};
 use super::life::{UNFIT, go_command, prepare_command};
 use super::ranges::{ranges, written};
 use super::{Decision, JobId, Key, State};
-use crate::manager::words::{Attempt, Command, End, Ended, MissedRank, Post, Report, TEXT_MAX};
+use crate::manager::words::{At, Attempt, Command, End, Ended, MissedRank, Post, Report, TEXT_MAX};
 use std::collections::{BTreeMap, BTreeSet};
 
 impl State {
@@ -30,8 +30,8 @@ impl State {
                     state.on_cleared(job, from, life, "its shepherd ended", out);
                 });
             }
-            Report::Missed { attempt, ranks, proven } => {
-                self.of_current(attempt, out, |state, job, out| state.on_missed(job, from, &ranks, proven, out));
+            Report::Missed { attempt, at, ranks, proven } => {
+                self.of_current(attempt, out, |state, job, out| state.on_missed(job, from, (at, &ranks), proven, out));
             }
         }
     }
@@ -163,7 +163,14 @@ impl State {
         }
     }
 
-    fn on_missed(&mut self, job: &mut Job, from: Key, missed: &[MissedRank], proven: bool, out: &mut Vec<Decision>) {
+    fn on_missed(
+        &mut self,
+        job: &mut Job,
+        from: Key,
+        (at, missed): (At, &[MissedRank]),
+        proven: bool,
+        out: &mut Vec<Decision>,
+    ) {
         // Who was missed itself speaks for no view.
         let Some(witness) = job.member(&from).filter(|member| member.live > 0 && !member.stopped) else { return };
         if job.phase != Phase::Running {
@@ -174,7 +181,7 @@ impl State {
         for &MissedRank { rank, start } in missed {
             let Some(r) = job.ranks.get(&rank).filter(|r| r.state == RankState::Live) else { continue };
             let Some(member) = job.crew.get(&r.member).filter(|member| member.node != from) else { continue };
-            if member.task(rank, r.life) == Some(start) {
+            if member.post.is_some_and(|p| p.at == at) && member.task(rank, r.life) == Some(start) {
                 by_place.entry(r.member).or_default().insert(rank);
             }
         }

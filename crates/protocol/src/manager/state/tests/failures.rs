@@ -231,13 +231,15 @@ fn cm_5_a_node_lost_while_preparing_is_replaced() {
 /// What a view misses is dead when its shepherd is; otherwise it is killed first.
 #[test]
 fn cm_2_missed_ranks_are_dead_or_killed() {
-    let missed = |ranks: &[(u32, u32)], proven| {
+    let missed_at = |n, ranks: &[(u32, u32)], proven| {
         let ranks = ranks.iter().map(|&(rank, start)| MissedRank { rank, start }).collect();
-        Report::Missed { attempt: at(1, 0), ranks, proven }
+        Report::Missed { attempt: at(1, 0), at: At::Local(n), ranks, proven }
     };
+    let missed = |ranks: &[(u32, u32)], proven| missed_at(u32::from(ranks[0].0 > 1), ranks, proven);
     let mut story = Story::new(&[2, 2]);
     story.running(0, with(4, OnFailure::Respawn), &[0, 1]);
     assert_eq!(story.report(0, missed(&[(2, 101)], true)), [""; 0], "that is another rank's start");
+    assert_eq!(story.report(0, missed_at(2, &[(2, 100)], true)), [""; 0], "and that is another shepherd");
     assert_eq!(story.report(0, missed(&[(2, 100), (3, 101)], false)), ["1 stop 1.0"]);
     assert_eq!(story.report(0, missed(&[(2, 100), (3, 101)], false)), [""; 0]);
     assert_eq!(story.report(1, missed(&[(0, 0), (1, 1)], false)), [""; 0], "who is missed speaks for no view");
@@ -257,7 +259,7 @@ fn cm_2_missed_ranks_are_dead_or_killed() {
 fn cm_5_a_node_in_doubt_takes_no_ranks() {
     let missed = |number| {
         let ranks = vec![MissedRank { rank: 2, start: 100 }, MissedRank { rank: 3, start: 101 }];
-        Report::Missed { attempt: at(1, number), ranks, proven: true }
+        Report::Missed { attempt: at(1, number), at: At::Local(1), ranks, proven: true }
     };
     let in_doubt = |slots: &[u32], oversubscribe| {
         let mut story = Story::new(slots);
