@@ -122,6 +122,8 @@ pub struct Applied {
 pub struct Core {
     epoch: u32,
     index: u64,
+    /// Up to here the order has nothing more for this state, where it is known: what follows `index` are barriers of its leaders.
+    covered: u64,
     /// The entry that ended the epoch before.
     began: u64,
     chain: u64,
@@ -138,6 +140,7 @@ pub struct Core {
 struct Saved {
     epoch: u32,
     index: u64,
+    covered: u64,
     began: u64,
     chain: u64,
     state: Vec<u8>,
@@ -161,6 +164,7 @@ impl Core {
         let mut core = Self {
             epoch: group.epoch,
             index: 0,
+            covered: 0,
             began: 0,
             chain: 0,
             state: State::default(),
@@ -175,7 +179,7 @@ impl Core {
 
     /// The state begins to be that of another group.
     fn begin(&mut self, group: &Group) {
-        (self.epoch, self.began, self.index) = (group.epoch, self.index, 0);
+        (self.epoch, self.began, self.index, self.covered) = (group.epoch, self.index, 0, 0);
         self.parts = Default::default();
         self.state.grouped(group.epoch, &group.keys().collect::<Vec<_>>(), &group.fresh);
     }
@@ -197,6 +201,17 @@ impl Core {
     #[must_use]
     pub fn index(&self) -> u64 {
         self.index
+    }
+
+    /// The place in the order from which it goes on.
+    #[must_use]
+    pub fn covered(&self) -> u64 {
+        self.covered.max(self.index)
+    }
+
+    /// The order stands at `index`, and had nothing more for this state until there.
+    pub fn cover(&mut self, index: u64) {
+        self.covered = index;
     }
 
     /// The entry that ended the epoch before.
@@ -408,6 +423,7 @@ impl Core {
         encode(&Saved {
             epoch,
             index,
+            covered: self.covered,
             began,
             chain,
             state: self.state.encode(),
@@ -437,6 +453,7 @@ impl Core {
         Some(Self {
             epoch: saved.epoch,
             index: saved.index,
+            covered: saved.covered,
             began: saved.began,
             chain: saved.chain,
             state: State::decode(&saved.state)?,

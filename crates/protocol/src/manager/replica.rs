@@ -328,7 +328,10 @@ impl Replica {
         around: &mut Around<'_>,
     ) -> Option<Self> {
         let mut replica = Self::with((key, boot, config), group, core, rng, around.now)?;
-        replica.mark = mark.map(|mark| (replica.core.index(), mark));
+        if let Some(mark) = mark {
+            replica.core.cover(mark.place.index);
+            replica.mark = Some((replica.core.index(), mark));
+        }
         replica.save(around);
         Some(replica)
     }
@@ -345,7 +348,7 @@ impl Replica {
     ) -> Option<Self> {
         let mut replica = Self::with((key, boot, config), group, core, rng, now)?;
         let seat = replica.seat();
-        let order = Order::recover(config, seat, replica.core.index(), records, replica.rng.clone(), now);
+        let order = Order::recover(config, seat, replica.core.covered(), records, replica.rng.clone(), now);
         replica.order = Some(order.ok()?);
         replica.saved = replica.core.index();
         Some(replica)
@@ -714,6 +717,7 @@ impl Replica {
     pub fn install(&mut self, core: Core, mark: Mark, around: &mut Around<'_>) {
         if core.epoch() == self.group.epoch && core.index() > self.core.index() && self.order.is_some() {
             self.core = core;
+            self.core.cover(mark.place.index);
             (self.mark, self.behind) = (Some((self.core.index(), mark)), false);
             self.ring = VecDeque::from([self.core.statement()]);
             (self.decided_from, self.decided) = (self.core.index(), BTreeMap::new());

@@ -141,6 +141,31 @@ fn a_group_of_one_grows() {
     assert_eq!(answered(&mut net, 2, drain(1), S * 2), Some(Answer::Done));
 }
 
+/// CM-3: a new replica that starts again before anything was decided after it came goes on from its disk.
+#[test]
+fn a_new_replica_goes_on_from_its_disk() {
+    for seed in 0..10 {
+        let mut net = founded(6, Weather::FAIR, seed);
+        let before = replicas(&net);
+        net.crash(before[0]);
+        let has_begun = |net: &Net| {
+            let all = (0..6).filter(|n| !before.contains(n));
+            all.into_iter().find(|&n| net.steward(n).replica().is_some() && decides(net, n))
+        };
+        let new = loop {
+            net.run_for(Duration::from_millis(1));
+            if let Some(new) = has_begun(&net) {
+                break new;
+            }
+        };
+        net.crash(new);
+        net.run_for(Duration::from_millis(50));
+        net.start(new);
+        assert!(net.steward(new).replica().is_some(), "seed {seed}");
+        settle(&mut net, 2);
+    }
+}
+
 /// A replica moves where people want it.
 #[test]
 fn people_move_a_replica() {
