@@ -578,7 +578,7 @@ impl Replica {
         let decides = !self.stalled && !self.halted && self.order.as_ref().is_some_and(|o| o.leader().is_some());
         let noted =
             self.core.desk(agent).filter(|d| d.incarnation == incarnation).map_or((0, 0), |d| (d.asks, d.reports));
-        Packet::Heard { epoch: self.group.epoch, beat, incarnation, noted, granted: known && decides }
+        Packet::Heard { agent, epoch: self.group.epoch, beat, incarnation, noted, granted: known && decides }
     }
 
     /// An agent has something to say.

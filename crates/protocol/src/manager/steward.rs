@@ -625,6 +625,7 @@ impl Steward {
                     self.send(from, Packet::Announce(links), out);
                 }
             }
+            Packet::Heard { agent, .. } if agent != self.key => self.counters.foreign += 1,
             Packet::Heard { beat, incarnation, noted, granted, .. } => {
                 let mut acts = Vec::new();
                 if let Some(group) = self.chain.group() {

@@ -166,6 +166,25 @@ fn a_new_replica_goes_on_from_its_disk() {
     }
 }
 
+/// What replicas heard of another agent makes nobody forget a question.
+#[test]
+fn an_answer_to_another_agent_is_nobody_elses() {
+    let mut net = founded(6, Weather::FAIR, 4);
+    let all = replicas(&net);
+    let n = (0..6).find(|n| !all.contains(n)).unwrap();
+    let incarnation = net.info(n).incarnation;
+    net.isolate(&[n], true);
+    let number = net.ask(n, drain(1));
+    for &replica in &all {
+        let agent = net.key(replica);
+        let noted = (number, 9);
+        let heard = Packet::Heard { agent, epoch: 1, beat: 1, incarnation, noted, granted: true };
+        net.inject(replica, n, Carriage::Light, &heard.encode());
+    }
+    net.isolate(&[n], false);
+    assert_eq!(answered(&mut net, n, drain(2), S * 10), Some(Answer::Done));
+}
+
 /// A replica moves where people want it.
 #[test]
 fn people_move_a_replica() {

@@ -131,6 +131,8 @@ pub enum Packet {
     },
     /// A replica heard that.
     Heard {
+        /// Whom it answers.
+        agent: Key,
         /// Which group it is of.
         epoch: u32,
         /// Which heartbeat.
