@@ -27,3 +27,19 @@ fn found(spoil: Spoil, seeds: std::ops::Range<u64>) -> Option<(u64, String)> {
     }
     None
 }
+
+/// What each part is there for: without it the checkers find what goes wrong, and so do they when it breaks one day.
+#[test]
+fn what_is_wrong_with_managers_is_found() {
+    let cases = [
+        (Spoil::OneVoice, "voices"),
+        (Spoil::NoLeases, "lives"),
+        (Spoil::NoDisk, "jobs"),
+        (Spoil::NoInventory, "lives"),
+    ];
+    for (spoil, checker) in cases {
+        let (seed, first) = found(spoil, 0..300).unwrap_or_else(|| panic!("{spoil:?} was not found"));
+        println!("{spoil:?}: {first} at seed {seed}");
+        assert_eq!(first, checker, "{spoil:?} at seed {seed}");
+    }
+}
