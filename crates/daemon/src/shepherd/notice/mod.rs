@@ -158,7 +158,7 @@ impl Watcher {
                 }
             }
             let now = Instant::now();
-            for notice in self.watched.iter_mut().filter_map(|w| w.look(now, proof::ended)) {
+            for notice in self.watched.iter_mut().filter_map(|w| w.look(now, w.page.word(), proof::ended)) {
                 // Who asked may be gone.
                 let _ = self.tell.send(notice);
                 self.waker.wake();
@@ -201,12 +201,11 @@ impl Watched {
     }
 
     /// Looks at the word, and at the process where there is a doubt.
-    fn look(&mut self, now: Instant, ended: impl Fn(i32) -> Option<i32>) -> Option<Notice> {
-        let word = self.page.word();
+    fn look(&mut self, now: Instant, word: u32, ended: impl Fn(i32) -> Option<i32>) -> Option<Notice> {
         if word != self.seen {
             self.seen = word;
             self.changes += 1;
-            if word & OWNER_DIED != 0 && self.doubt.is_none() {
+            if word & OWNER_DIED != 0 {
                 self.doubt = Some(Doubt { since: now, next: now, wait: FIRST_LOOK });
             }
         }
@@ -227,5 +226,82 @@ impl Watched {
         doubt.next = now + doubt.wait;
         doubt.wait = LAST_LOOK.min(doubt.wait * 2);
         None
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use phalanx_api::notice::WAITERS;
+
+    const HELD: u32 = WAITERS | 7;
+    const LET_GO: u32 = WAITERS | OWNER_DIED;
+
+    fn watched() -> Watched {
+        Watched::new(5, 1, Arc::new(Page::new().expect("a page").0))
+    }
+
+    /// A word alone is a suspicion: it is looked into more and more rarely, until there is a proof.
+    #[test]
+    fn a_death_is_told_when_it_is_proved() {
+        let (mut it, mut now) = (watched(), Instant::now());
+        assert_eq!(it.look(now, 0, |_| unreachable!()), None);
+        assert_eq!(it.look(now, HELD, |_| unreachable!()), None);
+        let mut looks = 0;
+        for _ in 0..4 {
+            assert_eq!(it.look(now, LET_GO, |_| None), None);
+            looks += 1;
+            let next = it.doubt.as_ref().expect("a doubt").next;
+            assert_eq!(next - now, FIRST_LOOK * (1 << (looks - 1)));
+            now = next;
+        }
+        assert_eq!(it.look(now, LET_GO, |_| Some(9)), Some(Notice::Dead(5, 9)));
+        assert!(it.is_over);
+    }
+
+    /// Who becomes another program is not dead. That one may hold the word again, and die.
+    #[test]
+    fn another_program_is_an_alarm_and_may_die_later() {
+        let (mut it, now) = (watched(), Instant::now());
+        assert_eq!(it.look(now, LET_GO, |_| None), None);
+        assert_eq!(it.look(now + DOUBT, LET_GO, |_| None), Some(Notice::Alarm(5)));
+        assert_eq!(it.look(now + DOUBT, LET_GO, |_| unreachable!()), None);
+        assert_eq!(it.look(now + DOUBT, HELD, |_| unreachable!()), None);
+        assert!(!it.is_over);
+        assert_eq!(it.look(now + DOUBT * 2, LET_GO, |_| Some(9)), Some(Notice::Dead(5, 9)));
+    }
+
+    /// Who cries wolf is not listened to any more.
+    #[test]
+    fn a_word_that_changes_all_the_time_is_left_alone() {
+        let (mut it, now) = (watched(), Instant::now());
+        let words = (0..).map(|n| if n % 2 == 0 { LET_GO } else { HELD });
+        let told = words.map(|word| it.look(now, word, |_| None)).take(CHANGES as usize + 1).collect::<Vec<_>>();
+        assert!(told[..CHANGES as usize].iter().all(Option::is_none));
+        assert_eq!((told.last(), it.is_over), (Some(&Some(Notice::Alarm(5))), true));
+    }
+
+    /// More than one thread can wait for, and each is forgotten again: no thread stays.
+    #[test]
+    fn many_are_watched() {
+        assert!(Notices::are_there());
+        let mut all = Notices::new(Waker::new(|| {}));
+        let page = Arc::new(Page::new().expect("a page").0);
+        let us = std::process::id().cast_signed();
+        for number in 0..WORDS as u64 * 2 {
+            all.watch(number, us, Arc::clone(&page)).expect("a thread");
+        }
+        assert_eq!(all.crowds.iter().map(|c| c.numbers.len()).collect::<Vec<_>>(), [WORDS - 1, WORDS - 1, 2]);
+        all.forget(0);
+        all.watch(9999, us, Arc::clone(&page)).expect("a thread");
+        assert_eq!(all.crowds.iter().map(|c| c.numbers.len()).collect::<Vec<_>>(), [WORDS - 1, WORDS - 1, 2]);
+        let bell = Arc::downgrade(&all.crowds[0].bell);
+        drop(all);
+        let began = Instant::now();
+        while bell.strong_count() > 0 {
+            assert!(began.elapsed() < Duration::from_secs(10), "the threads end");
+            std::thread::yield_now();
+        }
+        assert_eq!(Arc::strong_count(&page), 1);
     }
 }
