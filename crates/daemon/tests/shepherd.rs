@@ -281,7 +281,7 @@ fn a_big_rank_is_missed_before_its_memory_is_freed() {
 fn a_word_that_is_let_go_is_not_always_a_death() {
     let program = example("phalanx-client", "heap");
     let program = program.to_str().expect("a path of ours");
-    let again = format!("sleep 0.1; exec {program} 256");
+    let again = format!("sleep 2; exec {program} 256");
     let one = |arguments: &[&str]| shepherds::program(1, &[&[program, "1"], arguments].concat());
     let programs =
         vec![one(&[]), one(&["exit", "0"]), one(&["exec", "sleep", "1000"]), one(&["exec", "sh", "-c", &again])];
