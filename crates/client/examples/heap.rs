@@ -16,7 +16,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let client = Client::from_environment();
     let mut task = client.task()?;
     let heap = vec![1_u8; mib << 20];
-    let rank = task.wait_full()?.rank.ok_or("a rank")?;
+    let rank = task.view().rank.ok_or("a rank")?;
     println!("rank {rank} holds {} MiB", std::hint::black_box(&heap).len() >> 20);
     match arguments[1..] {
         ["exit", status] => std::process::exit(status.parse()?),

@@ -80,8 +80,10 @@ fn hold_in_a_thread(word: &'static AtomicU32) -> bool {
         let _ = SigSet::all().thread_block();
         let is_held = enlist(word) && take(word);
         let _ = tell.send(is_held);
-        while is_held {
-            std::thread::park();
+        if is_held {
+            loop {
+                std::thread::park();
+            }
         }
     };
     let thread = std::thread::Builder::new().name("notice".into()).stack_size(STACK).spawn(holds);
