@@ -1,5 +1,5 @@
-//! `death-notice`: a process that is killed, and who knows it when: by the word that it shared with us (and the proof that it is dead), by its
-//! pidfd, by a socket. All three wait for the same death. And a rank of a real job: when a rank on another node is told of a view without
+//! `death-notice`: a process that is killed, and who knows it when: by the word that it shared with us, by the proof that it is
+//! dead which the word makes us look for (this is what counts in a job), by its pidfd, by a socket. All wait for the same death. And a rank of a real job: when a rank on another node is told of a view without
 //! it, with its word and without.
 
 use crate::daemons::{Daemons, said};
@@ -48,6 +48,8 @@ const NODES: usize = 2;
 const VICTIM: u32 = RANKS - 1;
 /// Whose view is waited for: it is on the other node.
 const WITNESS: u32 = 0;
+/// How who is killed ends.
+const KILLED: i32 = Signal::SIGKILL as i32;
 const DOOMED: &str = "death-doomed";
 const RANK: &str = "death-rank";
 /// A word must be known in this part of the time that a pidfd takes at the largest size, and in this part of the job's time without it.
@@ -152,7 +154,7 @@ fn doomed(args: &[String]) -> Result<(), Error> {
 }
 
 /// Kills a process of this size. Three threads wait for it.
-fn killed(mib: u64) -> Result<[(&'static str, f64); 3], Error> {
+fn killed(mib: u64) -> Result<[(&'static str, f64); 4], Error> {
     let (page, file) = Page::new()?;
     let (mut ours, theirs) = UnixStream::pair()?;
     fcntl(&file, FcntlArg::F_SETFD(FdFlag::empty()))?;
@@ -175,7 +177,8 @@ fn killed(mib: u64) -> Result<[(&'static str, f64); 3], Error> {
             // The waker goes with `notices`, which is ours.
             let _ = woken.recv();
             if let Some(notice) = notices.next() {
-                return (notice == Notice::Dead(0, Signal::SIGKILL as i32)).then(Instant::now);
+                let Notice::Dead { status: KILLED, since, .. } = notice else { return None };
+                return Some((since, Instant::now()));
             }
         }
     });
@@ -186,14 +189,12 @@ fn killed(mib: u64) -> Result<[(&'static str, f64); 3], Error> {
     std::thread::sleep(REST);
     let began = Instant::now();
     kill(pid, Signal::SIGKILL)?;
-    let known = [("futex", by_futex), ("pidfd", by_pidfd), ("socket", by_socket)].map(|(notice, thread)| {
-        let at = thread.join().ok().flatten();
-        (notice, at.map(|at| (at - began).as_secs_f64() * 1e6))
-    });
+    let by_futex = by_futex.join().ok().flatten();
+    let [by_pidfd, by_socket] = [by_pidfd, by_socket].map(|thread| thread.join().ok().flatten());
     child.wait()?;
-    let [futex, pidfd, socket] = known.map(|(notice, us)| Some((notice, us?)));
-    let all = || Some([futex?, pidfd?, socket?]);
-    all().ok_or_else(|| said("a death was not told as one"))
+    let all = || Some([("word", by_futex?.0), ("futex", by_futex?.1), ("pidfd", by_pidfd?), ("socket", by_socket?)]);
+    let all = all().ok_or_else(|| said("a death was not told as one"))?;
+    Ok(all.map(|(notice, at)| (notice, (at - began).as_secs_f64() * 1e6)))
 }
 
 fn pidfd(pid: Pid) -> Result<OwnedFd, Error> {

@@ -16,7 +16,7 @@ use nix::sys::stat::fstat;
 use nix::unistd::gettid;
 use phalanx_api::notice::{HOLDER, LENGTH, VARIABLE, WAITERS, placed};
 use std::os::fd::{AsRawFd, BorrowedFd};
-use std::ptr::{null_mut, without_provenance_mut};
+use std::ptr::null_mut;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -94,7 +94,7 @@ fn hold_in_a_thread(word: &'static AtomicU32) -> bool {
 fn enlist(word: &'static AtomicU32) -> bool {
     let entry = Box::into_raw(Box::new(Entry { next: null_mut() }));
     let offset = (word.as_ptr() as isize).wrapping_sub(entry as isize);
-    let head = Box::into_raw(Box::new(Head { first: entry, offset, pending: without_provenance_mut(0) }));
+    let head = Box::into_raw(Box::new(Head { first: entry, offset, pending: null_mut() }));
     // SAFETY: both were made here and are never freed, for the kernel reads them when the thread ends; nobody else knows them.
     #[allow(unsafe_code)]
     unsafe {

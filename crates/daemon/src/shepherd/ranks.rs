@@ -300,7 +300,11 @@ impl Shepherd {
         let Some(work) = &mut self.work else { return };
         let stops = work.is_ending();
         let (number, status) = match notice {
-            Notice::Dead(number, status) => (number, status),
+            Notice::Dead { number, status, since } => {
+                let took_us = since.elapsed().as_micros() as u64;
+                tracing::debug!(job = self.terms.name, status, took_us, "a rank is dead, as its word says");
+                (number, status)
+            }
             Notice::Alarm(number) => {
                 work.ranks.alarms += u64::from(work.ranks.all.get(&number).is_some_and(Rank::runs));
                 return;
@@ -309,7 +313,6 @@ impl Shepherd {
         // One that was waited for is out already, and the proof may be of another process. One that ends well is waited for.
         let Some(rank) = work.ranks.all.get_mut(&number).filter(|r| r.runs() && status != 0) else { return };
         work.ranks.noticed += 1;
-        tracing::debug!(job = self.terms.name, rank = rank.rank, status, "a rank is dead, as its word says");
         if rank.seat.is_some() && !stops {
             rank.leaves_at = Some(now);
             self.let_go();

@@ -37,8 +37,15 @@ const CHANGES: u32 = 32;
 /// What became of a suspicion.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Notice {
-    /// The process under this number runs no more, and will have this status; 0 when it is not known yet.
-    Dead(u64, i32),
+    /// A process runs no more.
+    Dead {
+        /// Its number here.
+        number: u64,
+        /// The status that it will have; 0 when it is not known yet.
+        status: i32,
+        /// When its word was let go.
+        since: Instant,
+    },
     /// It lives, or nothing can be proved.
     Alarm(u64),
 }
@@ -216,7 +223,7 @@ impl Watched {
         let doubt = self.doubt.as_mut().filter(|d| d.next <= now)?;
         if let Some(status) = ended(self.pid) {
             self.is_over = true;
-            return Some(Notice::Dead(self.number, status));
+            return Some(Notice::Dead { number: self.number, status, since: doubt.since });
         }
         if now - doubt.since >= DOUBT {
             // Its next program may hold the word again.
@@ -247,7 +254,7 @@ mod tests {
         let (mut it, mut now) = (watched(), Instant::now());
         assert_eq!(it.look(now, 0, |_| unreachable!()), None);
         assert_eq!(it.look(now, HELD, |_| unreachable!()), None);
-        let mut looks = 0;
+        let (mut looks, since) = (0, now);
         for _ in 0..4 {
             assert_eq!(it.look(now, LET_GO, |_| None), None);
             looks += 1;
@@ -255,7 +262,7 @@ mod tests {
             assert_eq!(next - now, FIRST_LOOK * (1 << (looks - 1)));
             now = next;
         }
-        assert_eq!(it.look(now, LET_GO, |_| Some(9)), Some(Notice::Dead(5, 9)));
+        assert_eq!(it.look(now, LET_GO, |_| Some(9)), Some(Notice::Dead { number: 5, status: 9, since }));
         assert!(it.is_over);
     }
 
@@ -268,7 +275,8 @@ mod tests {
         assert_eq!(it.look(now + DOUBT, LET_GO, |_| unreachable!()), None);
         assert_eq!(it.look(now + DOUBT, HELD, |_| unreachable!()), None);
         assert!(!it.is_over);
-        assert_eq!(it.look(now + DOUBT * 2, LET_GO, |_| Some(9)), Some(Notice::Dead(5, 9)));
+        let since = now + DOUBT * 2;
+        assert_eq!(it.look(since, LET_GO, |_| Some(9)), Some(Notice::Dead { number: 5, status: 9, since }));
     }
 
     /// Who cries wolf is not listened to any more.
