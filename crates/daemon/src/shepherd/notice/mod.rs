@@ -1,5 +1,6 @@
 //! The death notice of ranks that link the client: a robust futex in a shared page fires when the kernel begins to end the process, about 0.1
-//! ms after it was killed. Sockets, pidfds and `waitpid` tell only when its memory is torn down: 68 ms for each GiB.
+//! ms after it was killed, and its death is proved 0.1 to 0.2 ms later. Sockets, pidfds and `waitpid` tell only when its memory is torn
+//! down: 68 ms for each GiB (`phalanx lab run death-notice`).
 //!
 //! ```text
 //!   rank: a thread holds the word ──kernel──▶ thread `notice`: a suspicion ─▶ proof ─▶ Shepherd: out of the view
