@@ -2,7 +2,7 @@
 //! dead which the word makes us look for (this is what counts in a job), by its pidfd, by a socket. All wait for the same death. And a rank of a real job: when a rank on another node is told of a view without
 //! it, with its word and without.
 
-use crate::daemons::{Daemons, said};
+use crate::daemons::{Daemons, said, wait};
 use crate::error::Error;
 use crate::experiment::{Experiment, Role, Run};
 use crate::peers::sight::now_ms;
@@ -99,6 +99,9 @@ impl Experiment for DeathNotice {
             took.add(&[("view, futex", missed(&runtime, &client, mib, true)?)]);
             took.add(&[("view, pidfd", missed(&runtime, &client, mib, false)?)]);
         }
+        // A shepherd outlives its daemon: each must have heard that its job is over.
+        let none = |n| daemons.client(n).jobs().is_ok_and(|jobs| jobs.iter().all(|j| j.shepherd.is_none()));
+        wait("all shepherds have ended", || (0..NODES).all(none))?;
         took.tell(run, mib);
         let claim =
             format!("a rank of {mib} MiB until another one's view: with the word / without, medians of {trials}");

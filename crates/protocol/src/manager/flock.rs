@@ -3,7 +3,9 @@
 //! CM-2. A flock lives as long as its machine: an agent that starts again finds it as it is. Time is that of the machine: leases and ranks
 //! end when somebody looks, at the time that was theirs.
 
-use super::words::{Ask, At, Attempt, Command, End, Ended, JobId, Key, MissedRank, OnFailure, Post, Report, Wanted};
+use super::words::{
+    Ask, At, Attempt, Command, End, Ended, JobId, Key, MissedRank, OnFailure, Post, Report, Wanted,
+};
 use phalanx_core::Rng;
 use std::collections::BTreeMap;
 
@@ -287,7 +289,14 @@ impl Flock {
         self.starts - count as u32
     }
 
-    fn prepare(&mut self, attempt: Attempt, crews: Vec<Crew>, lease_ms: u64, luck: &mut Luck<'_>, did: &mut Vec<Did>) {
+    fn prepare(
+        &mut self,
+        attempt: Attempt,
+        crews: Vec<Crew>,
+        lease_ms: u64,
+        luck: &mut Luck<'_>,
+        did: &mut Vec<Did>,
+    ) {
         if luck.is_unfit() {
             did.push(Did::Report(Report::Unfit { attempt, life: 0, why: "no such program: cg".into() }));
             return;

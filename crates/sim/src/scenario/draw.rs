@@ -282,8 +282,7 @@ mod tests {
         }
         let faults = super::super::entry::KINDS;
         // Links hold no streams and cannot leave, and what ends by itself needs neither of the others.
-        let others =
-            ["stream-reset", "heal", "resume", "leave", "join", "doubt", "cast", "kill-shepherds", "lie", "corrupt"];
+        let others = ["stream-reset", "heal", "resume", "leave", "join", "doubt", "cast", "kill-shepherds", "lie", "corrupt"];
         let drawn = faults.iter().filter(|k| !others.contains(k));
         let rules = phalanx_fault::KindName::ALL.map(phalanx_fault::KindName::name);
         let others = ["fake", "real", "wire", "plain", "out", "in", "both", "torus", "segments", "leader", "all"];

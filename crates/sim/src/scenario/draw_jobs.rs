@@ -275,9 +275,7 @@ mod tests {
         }
         let faults = super::super::entry::KINDS;
         // What ends by itself needs neither of the first two, and a disk that lies about a task's number tests no view.
-        let drawn = faults
-            .iter()
-            .filter(|k| !["heal", "resume", "disk", "cast", "kill-shepherds", "lie", "corrupt"].contains(k));
+        let drawn = faults.iter().filter(|k| !["heal", "resume", "disk", "cast", "kill-shepherds", "lie", "corrupt"].contains(k));
         let rules = phalanx_fault::KindName::ALL.map(phalanx_fault::KindName::name);
         let others = ["primary", "continue", "abort", "root", "heir", "second-heir", "begun", "settled", "installed"];
         for word in drawn.chain(&rules).chain(&others).chain(&["wire", "plain", "out", "in", "both", "real", "fake"]) {

@@ -36,8 +36,16 @@ pub enum Engine {
 
 impl Engine {
     /// All of them.
-    pub const ALL: [Self; 8] =
-        [Self::Link, Self::Zone, Self::AllToAll, Self::Gossip, Self::Segment, Self::View, Self::Cast, Self::Manager];
+    pub const ALL: [Self; 8] = [
+        Self::Link,
+        Self::Zone,
+        Self::AllToAll,
+        Self::Gossip,
+        Self::Segment,
+        Self::View,
+        Self::Cast,
+        Self::Manager,
+    ];
 
     /// As scenarios write it.
     #[must_use]

@@ -253,10 +253,7 @@ impl EntryText {
             "pause" => What::Pause,
             "resume" => What::Resume,
             "clock" if frame.engine == Engine::Manager => {
-                return Err(Problem::new(
-                    "kind",
-                    "`clock` does not apply to engine `manager`: leases need clocks that go",
-                ));
+                return Err(Problem::new("kind", "`clock` does not apply to engine `manager`: leases need clocks that go"));
             }
             "clock" => {
                 let rate = self.rate.take().unwrap_or(1.0);

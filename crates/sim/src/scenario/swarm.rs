@@ -167,8 +167,7 @@ impl Summary {
         self.trace = fold(self.trace, run.trace);
         for (name, value) in outcome.measures.iter().filter(|m| m.1 > 0) {
             let counts = name.starts_with("faults.") || name.starts_with("injected.");
-            let told =
-                ["tasks.", "views.", "waves.", "excuses.", "casts.", "manager."].iter().any(|p| name.starts_with(p));
+            let told = ["tasks.", "views.", "waves.", "excuses.", "casts.", "manager."].iter().any(|p| name.starts_with(p));
             if told {
                 *self.told.entry(name.to_owned()).or_default() += value;
             } else if counts {
