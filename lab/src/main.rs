@@ -7,6 +7,7 @@ mod cast;
 mod child;
 mod cores;
 mod daemons;
+mod death;
 mod directory;
 mod error;
 mod experiment;

@@ -145,6 +145,10 @@ pub struct JobCounts {
     pub malformed: u64,
     /// Tasks that did not pause in time.
     pub hooks_late: u64,
+    /// Deaths of ranks that the word they share with their shepherd told, before their memory was freed.
+    pub notices: u64,
+    /// Words that told of a death which was none, or could not be proved.
+    pub alarms: u64,
 }
 
 /// A task of a job.

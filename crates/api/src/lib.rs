@@ -7,6 +7,7 @@
 //! | here | members, status, events, attributes, services |
 //! | [`directory`] | all of it at once, for programs that keep a copy |
 //! | [`jobs`] | jobs and their views, tasks and their shepherds |
+//! | [`notice`] | how a rank's death is known before its memory is freed |
 //! | [`rumours`] | what is told and asked among all members |
 //! | [`run`] | parallel jobs that the cluster starts |
 //! | [`federation`] | other data centres |
@@ -19,6 +20,7 @@ pub mod directory;
 pub mod federation;
 pub mod jobs;
 pub mod manage;
+pub mod notice;
 pub mod operate;
 pub mod reduce;
 pub mod rumours;

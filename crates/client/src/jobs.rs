@@ -200,6 +200,9 @@ impl Task {
     }
 
     async fn attach(socket: PathBuf, join: Join) -> Result<Self, Error> {
+        // The shepherd looks at it once we have said that we are there. Who was not started by one holds nothing.
+        #[cfg(target_os = "linux")]
+        crate::notice::hold();
         let stream = UnixStream::connect(&socket).await;
         let stream = stream.map_err(|why| Error::Unreachable { socket: socket.clone(), why })?;
         let (from, to) = stream.into_split();

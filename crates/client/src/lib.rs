@@ -22,6 +22,8 @@ mod events;
 pub mod jobs;
 pub mod local;
 mod manage;
+#[cfg(target_os = "linux")]
+pub mod notice;
 mod operate;
 mod rumours;
 pub mod run;

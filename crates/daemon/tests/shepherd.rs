@@ -4,10 +4,11 @@ mod shepherds;
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
-use phalanx_api::run::{RankEnd, Stream, ToConsole};
-use phalanx_cluster::example;
+use phalanx_api::run::{Program, RankEnd, Stream, ToConsole};
+use phalanx_cluster::{PATIENCE, example};
 use phalanx_daemon::shepherd::words::{ToDaemon, ToShepherd};
 use shepherds::{Shepherds, program, shell};
+use std::time::Instant;
 
 /// Output comes whole and in order, also of ranks that write more than anybody keeps; statuses are those of the processes.
 #[test]
@@ -250,4 +251,60 @@ fn a_host_that_dies_leaves_the_view() {
     job.over(137);
     console.wait_for_over();
     assert!(gone.iter().all(|&rank| console.ends.contains(&(rank, RankEnd::Lost))), "{:?}", console.ends);
+}
+
+/// A big rank that is killed is missed while the kernel frees its memory: its word told of it, and not its end. How it ended is said then.
+#[test]
+fn a_big_rank_is_missed_before_its_memory_is_freed() {
+    let program = example("phalanx-client", "heap");
+    let program = program.to_str().expect("a path of ours");
+    let [small, big] = ["1", "256"].map(|mib| shepherds::program(0, &[program, mib]));
+    let programs = vec![Program { ranks: 3, ..small }, Program { ranks: 1, ..big }];
+    let mut job = Shepherds::start(2, 4, programs);
+    let mut console = job.console();
+    job.go();
+    console.read_until(|c| (0..4).all(|r| c.text(r, Stream::Out).contains("MiB\n")));
+    let host = job.host_of(3);
+    assert_eq!(job.notices(host), (0, 0, 4));
+    kill(Pid::from_raw(job.process_of(3)), Signal::SIGKILL).expect("it runs");
+    console.read_until(|c| (0..3).all(|r| c.text(r, Stream::Out).contains("[0, 1, 2]")));
+    let said = job.wait_for(host, |w| matches!(w, ToDaemon::Ended { .. }));
+    assert!(matches!(said, ToDaemon::Ended { ranks, .. } if ranks == [(3, RankEnd::Killed(9))]));
+    assert_eq!(job.notices(host), (1, 0, 3));
+    job.over(137);
+    console.wait_for_over();
+    job.wait_until_gone();
+}
+
+/// The kernel lets go of a rank's word at any end and when it becomes another program: neither is a failure unless its status says so.
+#[test]
+fn a_word_that_is_let_go_is_not_always_a_death() {
+    let program = example("phalanx-client", "heap");
+    let program = program.to_str().expect("a path of ours");
+    let again = format!("sleep 2; exec {program} 256");
+    let one = |arguments: &[&str]| shepherds::program(1, &[&[program, "1"], arguments].concat());
+    let programs =
+        vec![one(&[]), one(&["exit", "0"]), one(&["exec", "sleep", "1000"]), one(&["exec", "sh", "-c", &again])];
+    let mut job = Shepherds::start(1, 4, programs);
+    let mut console = job.console();
+    job.go();
+    // It ended well, and leaves the view as it always did.
+    job.wait_for(0, |w| matches!(w, ToDaemon::Ended { ranks, .. } if ranks[..] == [(1, RankEnd::Exited(0))]));
+    console.read_until(|c| c.text(0, Stream::Out).contains("[0, 2, 3]"));
+    console.read_until(|c| c.text(3, Stream::Out).contains("256 MiB"));
+    let began = Instant::now();
+    while job.notices(0) != (0, 2, 3) {
+        assert!(began.elapsed() < PATIENCE, "{:?}", job.notices(0));
+    }
+    // The second program of rank 3 holds the word again, that of rank 2 does not.
+    kill(Pid::from_raw(job.process_of(3)), Signal::SIGKILL).expect("it runs");
+    job.wait_for(0, |w| matches!(w, ToDaemon::Ended { ranks, .. } if ranks[..] == [(3, RankEnd::Killed(9))]));
+    assert_eq!(job.notices(0).0, 1);
+    kill(Pid::from_raw(job.process_of(2)), Signal::SIGKILL).expect("it runs");
+    job.wait_for(0, |w| matches!(w, ToDaemon::Ended { ranks, .. } if ranks[..] == [(2, RankEnd::Killed(9))]));
+    assert_eq!(job.notices(0).0, 1);
+    console.read_until(|c| c.text(0, Stream::Out).ends_with("[0]\n"));
+    job.over(137);
+    console.wait_for_over();
+    job.wait_until_gone();
 }

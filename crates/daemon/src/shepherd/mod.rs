@@ -13,6 +13,7 @@
 //! |---|---|
 //! | `desk` | the Unix socket |
 //! | [`news`] | what the company decides |
+//! | [`notice`] | deaths that are known before they are over |
 //! | [`pmi`] | what MPI programs ask for |
 //! | [`words`] | what daemon and shepherd say to each other |
 //! | `tasks` | what tasks ask for, and are told |
@@ -34,6 +35,7 @@ mod desk;
 mod frames;
 mod home;
 pub mod news;
+pub mod notice;
 pub mod pmi;
 mod ranks;
 mod reduce;
@@ -384,7 +386,8 @@ impl Shepherd {
 
     fn counts(&self) -> JobCounts {
         let company = self.driver.node();
-        let none = JobCounts { strays: company.strays(), ..JobCounts::default() };
+        let (notices, alarms) = self.work.as_ref().map_or((0, 0), |w| (w.ranks.noticed, w.ranks.alarms));
+        let none = JobCounts { strays: company.strays(), notices, alarms, ..JobCounts::default() };
         company.members().map(|(_, m)| m.counters()).fold(none, |sum, c| JobCounts {
             views: sum.views + c.views,
             waves: sum.waves + c.waves,
@@ -395,6 +398,7 @@ impl Shepherd {
             overflow: sum.overflow + c.overflow,
             malformed: sum.malformed + c.malformed + c.senseless,
             hooks_late: sum.hooks_late + c.hooks_late,
+            ..sum
         })
     }
 }

@@ -1,11 +1,13 @@
 //! The ranks of a job on this node: processes, their pipes, and how they end (CM-2).
 //!
 //! A rank is its process: its seat in the job's view is taken before it starts and given up when it ends, whether it ever speaks to the
-//! shepherd or not. What it wrote last is read to the end; then home is told that it ended, and the manager long before.
+//! shepherd or not. What it wrote last is read to the end; then home is told that it ended, and the manager long before. Of a rank that links
+//! the client the view knows earlier still, by its [notice](super::notice).
 
 use super::Shepherd;
 use super::console::WINDOW;
 use super::frames::{self, Words};
+use super::notice::{Notice, Notices, Page};
 use super::spawn::Started;
 use super::spawned::Spawned;
 use super::sweep;
@@ -21,6 +23,7 @@ use phalanx_core::{Duration, Instant};
 use phalanx_protocol::company::Seat;
 use std::collections::{BTreeMap, VecDeque};
 use std::io::{PipeReader, PipeWriter, Read, Write};
+use std::sync::Arc;
 
 /// Bytes of output in one frame.
 const PIECE: usize = 16 << 10;
@@ -63,6 +66,8 @@ pub(super) struct Rank {
     pub(super) aborts_with: Option<i32>,
     /// Our end of the socket of its MPI library.
     pub(super) talk: Option<Talk>,
+    /// What it shares with us, until it has ended.
+    page: Option<Arc<Page>>,
     /// The daemon was told of its end.
     is_told: bool,
     /// When its seat is given up.
@@ -81,6 +86,11 @@ pub(super) struct Rank {
 /// All ranks of a job on this node, those of earlier attempts too while home has not taken what they wrote.
 pub(super) struct Ranks {
     pub(super) watch: Watch,
+    notices: Notices,
+    /// Deaths that were known before they were over.
+    pub(super) noticed: u64,
+    /// Notices of none.
+    pub(super) alarms: u64,
     /// By the number of their start here.
     pub(super) all: BTreeMap<u64, Rank>,
     /// Jobs that they have spawned, by numbers of the same kind.
@@ -104,9 +114,10 @@ impl Rank {
 }
 
 impl Ranks {
-    pub(super) fn new(watch: Watch) -> Self {
+    pub(super) fn new(watch: Watch, notices: Notices) -> Self {
         let (all, spawned, pids) = (BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
-        Self { watch, all, spawned, next: 1, pids, unacknowledged: 0, may_have_left: false }
+        let (noticed, alarms, unacknowledged) = (0, 0, 0);
+        Self { watch, notices, noticed, alarms, all, spawned, next: 1, pids, unacknowledged, may_have_left: false }
     }
 
     /// A rank was started, or could not be.
@@ -115,6 +126,7 @@ impl Ranks {
         (attempt, rank, life): (u32, u32, u32),
         seat: Option<Seat>,
         started: Result<(Started, Option<Talk>), RankEnd>,
+        page: Option<Page>,
     ) -> u64 {
         let number = self.next;
         self.next += 1;
@@ -129,6 +141,7 @@ impl Ranks {
             aborted: false,
             aborts_with: None,
             talk: None,
+            page: None,
             is_told: false,
             leaves_at: None,
             pipes: [None, None],
@@ -149,7 +162,7 @@ impl Ranks {
                 if let Some(talk) = &talk {
                     let _ = self.watch.add(talk.socket(), mark | TALK, For::Reading);
                 }
-                (added.talk, added.pid) = (talk, Some(pid));
+                (added.talk, added.pid, added.page) = (talk, Some(pid), page.map(Arc::new));
                 self.pids.insert(pid, number);
             }
             Err(end) => added.end = Some(end),
@@ -177,6 +190,15 @@ impl Ranks {
     pub(super) fn watch_talk(&self, number: u64) {
         if let Some(talk) = self.all.get(&number).and_then(|r| r.talk.as_ref()) {
             self.watch.again(talk.socket(), number << FILES | TALK, talk.waits_for());
+        }
+    }
+
+    /// The word of a rank is held, or will be.
+    fn watch_notice(&mut self, seat: Seat) {
+        let found = self.all.iter().find(|(_, r)| r.seat == Some(seat) && r.runs());
+        let Some((&number, Rank { pid: Some(pid), page: Some(page), .. })) = found else { return };
+        if let Err(why) = self.notices.watch(number, pid.as_raw(), Arc::clone(page)) {
+            tracing::warn!("the death of a rank will be told late: {why}");
         }
     }
 
@@ -223,6 +245,8 @@ impl Ranks {
                 }
             };
             if let Some(number) = self.pids.remove(&pid) {
+                // Another process may have its number from now on.
+                self.notices.forget(number);
                 ended.push((number, end));
             }
         }
@@ -256,8 +280,43 @@ impl Shepherd {
                 Ready::File(mark) => self.on_ready(mark),
             }
         }
+        while let Some(notice) = self.work.as_ref().and_then(|w| w.ranks.notices.next()) {
+            self.on_notice(notice);
+        }
         self.close_ranks();
         self.tend_spawned();
+    }
+
+    pub(super) fn watch_notice(&mut self, seat: Seat) {
+        if let Some(work) = &mut self.work {
+            work.ranks.watch_notice(seat);
+        }
+    }
+
+    /// A rank runs no more, though its process is still there: the view goes on without it. Whoever may start it again is told when it was
+    /// waited for: until then it has its ports, locks and memory.
+    fn on_notice(&mut self, notice: Notice) {
+        let now = self.driver.now();
+        let Some(work) = &mut self.work else { return };
+        let stops = work.is_ending();
+        let (number, status) = match notice {
+            Notice::Dead { number, status, since } => {
+                let took_us = since.elapsed().as_micros() as u64;
+                tracing::debug!(job = self.terms.name, status, took_us, "a rank is dead, as its word says");
+                (number, status)
+            }
+            Notice::Alarm(number) => {
+                work.ranks.alarms += u64::from(work.ranks.all.get(&number).is_some_and(Rank::runs));
+                return;
+            }
+        };
+        // One that was waited for is out already, and the proof may be of another process. One that ends well is waited for.
+        let Some(rank) = work.ranks.all.get_mut(&number).filter(|r| r.runs() && status != 0) else { return };
+        work.ranks.noticed += 1;
+        if rank.seat.is_some() && !stops {
+            rank.leaves_at = Some(now);
+            self.let_go();
+        }
     }
 
     pub(super) fn on_deaths(&mut self) {
@@ -278,7 +337,7 @@ impl Shepherd {
                 _ => end,
             });
             rank.closes_at = Some(now + LAST_WORDS);
-            (rank.input, rank.talk) = (None, None);
+            (rank.input, rank.talk, rank.page) = (None, None, None);
             if rank.seat.is_some() && !stops {
                 let is_well = end == RankEnd::Exited(0) && !rank.aborted;
                 rank.leaves_at = Some(if is_well { now + LEAVES_AFTER } else { now });

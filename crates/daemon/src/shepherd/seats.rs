@@ -37,7 +37,7 @@ impl Shepherd {
         });
         for (rank, life, seat) in late {
             let attempt = work.work.attempt;
-            work.ranks.add((attempt, rank, life), None, Err(RankEnd::Missing(libc::ETIMEDOUT)));
+            work.ranks.add((attempt, rank, life), None, Err(RankEnd::Missing(libc::ETIMEDOUT)), None);
             if let Some(seat) = seat {
                 self.driver.act(|company, now, out| company.part(now, seat, out));
             }

@@ -15,9 +15,8 @@ use nix::unistd::{Gid, Pid, Uid, User, geteuid, getgrouplist, getppid, setgid, s
 use phalanx_api::run::Program;
 use std::ffi::CString;
 use std::io::{self, PipeReader, PipeWriter};
-use std::os::fd::{AsFd, AsRawFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::os::unix::fs::MetadataExt;
-use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -156,7 +155,7 @@ pub(super) fn unblocked<F: AsFd>(file: F) -> Result<F, Errno> {
 }
 
 impl Fits {
-    /// Starts a rank with these variables beside its own. `talk` is its end of a socket, which it inherits under the number that it has.
+    /// Starts a rank with these variables beside its own. It inherits these files under the numbers that they have.
     ///
     /// # Errors
     /// What the system said; no process is left.
@@ -166,7 +165,7 @@ impl Fits {
         rank: u32,
         variables: &[(&str, String)],
         files: Option<(rlim_t, rlim_t)>,
-        talk: Option<&UnixStream>,
+        inherited: &[BorrowedFd<'_>],
     ) -> io::Result<Started> {
         let fit = program_of(&work.programs, rank).and_then(|at| self.programs.get(at)?.as_ref());
         let Fit { path, program } = fit.ok_or(io::ErrorKind::NotFound)?;
@@ -185,7 +184,7 @@ impl Fits {
         };
         command.stdin(stdin).stdout(out.1).stderr(err.1);
         let (guise, shepherd) = (self.guise.clone(), Pid::this());
-        let talk = talk.map(AsRawFd::as_raw_fd);
+        let inherited: Vec<i32> = inherited.iter().map(AsRawFd::as_raw_fd).collect();
         let last = move || {
             if let Some(guise) = &guise {
                 setgroups(&guise.groups)?;
@@ -201,9 +200,7 @@ impl Fits {
             if getppid() != shepherd {
                 return Err(Errno::ESRCH.into());
             }
-            if let Some(talk) = talk {
-                inherit(talk)?;
-            }
+            inherited.iter().try_for_each(|&file| inherit(file))?;
             Ok(())
         };
         // SAFETY: between fork and exec this makes system calls only: it allocates nothing and takes no lock.
@@ -221,7 +218,7 @@ impl Fits {
 fn inherit(file: i32) -> Result<(), Errno> {
     // SAFETY: the parent holds the file until the program was started.
     #[allow(unsafe_code)]
-    let file = unsafe { std::os::fd::BorrowedFd::borrow_raw(file) };
+    let file = unsafe { BorrowedFd::borrow_raw(file) };
     fcntl(file, FcntlArg::F_SETFD(FdFlag::empty())).map(drop)
 }
 

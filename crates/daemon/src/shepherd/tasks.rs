@@ -141,6 +141,8 @@ impl Shepherd {
             return self.refuse(caller, error);
         };
         self.sit(caller, seat);
+        // Who links the client holds its word before it says anything.
+        self.watch_notice(seat);
         let view = self.driver.node().member(seat).and_then(|m| m.view()).cloned();
         if let Some(view) = view {
             self.on_installed(caller, &view, None);

@@ -13,6 +13,7 @@ use super::Shepherd;
 use super::console::Console;
 use super::desk::Desk;
 use super::frames::{self, Words};
+use super::notice::{Notices, Page, placed};
 use super::pmi::{Pmi, Setting};
 use super::ranks::{Rank, Ranks};
 use super::spawn::{self, Fits};
@@ -21,13 +22,14 @@ use super::watch::Watch;
 use super::words::{Crew, ToDaemon, ToShepherd, Work};
 use nix::sys::resource::rlim_t;
 use nix::sys::signal::Signal;
+use phalanx_api::notice;
 use phalanx_api::run::{OnFailure, RankEnd, ToConsole};
 use phalanx_core::{Addr, Duration, Instant};
 use phalanx_protocol::company::Seat;
 use phalanx_protocol::view::{Person, Task, View};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::net::SocketAddr;
-use std::os::fd::AsRawFd;
+use std::os::fd::{AsFd, AsRawFd};
 
 /// Ranks run so long without word of a lease.
 const LEASE: Duration = Duration::from_secs(10);
@@ -104,9 +106,9 @@ pub(super) struct Managed {
 }
 
 impl Managed {
-    fn open(work: Work, now: Instant, watch: Watch) -> Self {
+    fn open(work: Work, now: Instant, watch: Watch, notices: Notices) -> Self {
         Self {
-            ranks: Ranks::new(watch),
+            ranks: Ranks::new(watch, notices),
             pmi: Pmi::new(setting("", &work)),
             musters_again: false,
             work,
@@ -250,10 +252,11 @@ impl Shepherd {
         if self.work.is_none() {
             let watch = Watch::open().map_err(|e| format!("cannot watch processes: {e}"))?;
             watch.wakes(self.driver.waker());
+            let notices = Notices::new(self.driver.waker());
             if let Some(user) = work.user {
                 Desk::admit(&self.socket, user).map_err(|e| format!("cannot let user {} in: {e}", user.0))?;
             }
-            self.work = Some(Managed::open(work.clone(), now, watch));
+            self.work = Some(Managed::open(work.clone(), now, watch, notices));
         }
         self.work.as_mut().ok_or_else(|| "the shepherd has no work".to_owned())
     }
@@ -374,14 +377,22 @@ impl Shepherd {
                 variables.push(("PMI_RANK", rank.to_string()));
                 variables.push(("PMI_SIZE", self.terms.size.to_string()));
             }
+            // Without it a death is told later.
+            let page = Notices::are_there().then(Page::new).and_then(Result::ok);
+            let page = page.and_then(|(page, file)| {
+                variables.push((notice::VARIABLE, placed(&file).ok()?));
+                Some((page, file))
+            });
             let started = talk.and_then(|(ours, theirs)| {
                 work.pmi.sit(rank);
                 let fits = fits.ok_or_else(missing)?;
-                let started = fits.start(&work.work, rank, &variables, work.files, Some(&theirs))?;
+                let inherited = [Some(theirs.as_fd()), page.as_ref().map(|p| p.1.as_fd())];
+                let inherited: Vec<_> = inherited.into_iter().flatten().collect();
+                let started = fits.start(&work.work, rank, &variables, work.files, &inherited)?;
                 Ok((started, Some(ours)))
             });
             let started = started.map_err(|e| RankEnd::Missing(e.raw_os_error().unwrap_or(nix::libc::EIO)));
-            work.ranks.add((attempt, rank, life), seat, started);
+            work.ranks.add((attempt, rank, life), seat, started, page.map(|p| p.0));
         }
         let ranks = ranks.iter().map(|r| r.0).collect();
         self.tell_home(&Words::Started { attempt, ranks });

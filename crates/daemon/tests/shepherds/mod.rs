@@ -332,6 +332,15 @@ impl Shepherds {
         }
     }
 
+    /// How many deaths words of ranks have told on a host, and how many of these words proved nothing; and how many tasks live.
+    pub(crate) fn notices(&mut self, host: usize) -> (u64, u64, u32) {
+        self.hosts[host].tell(&ToShepherd::Show { ticket: 0 });
+        match self.wait_for(host, |w| matches!(w, ToDaemon::Shown { .. })) {
+            ToDaemon::Shown { view: Some(view), .. } => (view.counts.notices, view.counts.alarms, view.alive),
+            other => panic!("no view: {other:?}"),
+        }
+    }
+
     /// Processes of the job that run.
     fn processes(&self) -> Vec<(i32, BTreeMap<String, String>)> {
         let pids = std::fs::read_dir("/proc").expect("proc").filter_map(|e| e.ok()?.file_name().to_str()?.parse().ok());
