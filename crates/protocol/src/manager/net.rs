@@ -346,10 +346,10 @@ impl Net {
                 match gone {
                     Some(incarnation) => {
                         let node = node.key;
-                        self.drive(host, |s, now, out| s.handle(now, Input::Gone { node, incarnation }, out));
+                        self.drive(host, |s, now, out| s.handle(now, Input::Gone { node, incarnation, minor: 0 }, out));
                     }
                     None if self.is_up(about) => {
-                        self.drive(host, |s, now, out| s.handle(now, Input::Seen { node }, out));
+                        self.drive(host, |s, now, out| s.handle(now, Input::Seen { node, minor: 0 }, out));
                     }
                     None => {}
                 }
