@@ -42,7 +42,7 @@ pub const FANOUT: usize = 4;
 const HERALDS: usize = 2;
 const HERALD_FOR: Duration = Duration(BEAT.0 * 5);
 /// A zone of which no beat was heard for so long is silent: beats go through some zones on their way.
-pub const SILENT: Duration = Duration::from_secs(45);
+pub const SILENT: Duration = Duration::from_secs(20);
 /// Somebody of our zone is said to be gone, and is there, for so long: it is said again.
 const CONTRADICTED: Duration = Duration::from_secs(3);
 /// Somebody is said to be in our zone, whom it does not show, for so long: it is gone. Another part of the zone may show it: then longer.
@@ -215,6 +215,11 @@ impl Herald {
         self.place.as_ref().is_some_and(|p| p.rank.is_some())
     }
 
+    /// Of a node that a manager may care for; a mere supervisor carries what others say, and sees nobody itself.
+    fn is_told(&self) -> bool {
+        self.place.as_ref().is_some_and(|p| !p.is_supervisor())
+    }
+
     fn zone(&self) -> Option<&str> {
         self.place.as_ref().map(|p| p.zone.as_str())
     }
@@ -374,6 +379,7 @@ impl Herald {
 
     /// Zones of which nothing is heard, and heralds.
     fn look_for_silence(&mut self, now: Instant, acts: &mut Vec<Act>) {
+        let is_told = self.is_told();
         let gone: Vec<&String> = self.abroad.keys().filter(|zone| self.atlas.sum(zone) == 0).collect();
         let gone: Vec<String> = gone.into_iter().cloned().collect();
         gone.iter().for_each(|zone| _ = self.abroad.remove(zone));
@@ -381,7 +387,7 @@ impl Herald {
             abroad.heralds.retain(|h| now.since(h.1) < HERALD_FOR);
             if !abroad.is_silent && now.since(abroad.beat_at) >= SILENT {
                 abroad.is_silent = true;
-                acts.extend(self.atlas.nodes_of(zone).map(|r| Act::Unseen(r.node.key)));
+                acts.extend(self.atlas.nodes_of(zone).filter(|_| is_told).map(|r| Act::Unseen(r.node.key)));
             }
         }
     }
@@ -474,13 +480,14 @@ impl Herald {
     }
 
     fn on_have(&mut self, now: Instant, place: &Place, from: Addr, sums: &[Sum], acts: &mut Vec<Act>) {
+        let is_told = self.is_told();
         for sum in sums {
             if self.is_ours(&sum.zone) {
                 self.beat = self.beat.max(sum.beat);
             } else if let Some(abroad) = self.abroad.get_mut(&sum.zone).filter(|a| sum.beat > a.beat) {
                 (abroad.beat, abroad.beat_at) = (sum.beat, now);
                 if std::mem::take(&mut abroad.is_silent) {
-                    acts.extend(self.atlas.nodes_of(&sum.zone).map(|r| Act::Seen(r.node.clone())));
+                    acts.extend(self.atlas.nodes_of(&sum.zone).filter(|_| is_told).map(|r| Act::Seen(r.node.clone())));
                 }
             }
         }
@@ -550,14 +557,15 @@ impl Herald {
         if is_ours {
             return;
         }
+        let is_told = self.is_told();
         if !record.there {
-            return acts.push(Act::Gone(key, record.node.incarnation));
+            return acts.extend(is_told.then_some(Act::Gone(key, record.node.incarnation)));
         }
         let zone = record.node.zone.clone();
         let node = record.node.clone();
         let new = || Abroad { heralds: Vec::new(), beat: 0, beat_at: now, is_silent: false };
         let abroad = self.abroad.entry(zone).or_insert_with(new);
-        if !abroad.is_silent {
+        if is_told && !abroad.is_silent {
             acts.push(Act::Seen(node));
         }
         self.beat_at = self.beat_at.min(now + BEAT);

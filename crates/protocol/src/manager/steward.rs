@@ -19,7 +19,7 @@ use crate::member::Peer;
 use crate::node::Carriage;
 use crate::order::{self, Order};
 use phalanx_core::{Addr, Duration, Fingerprint, Instant, Machine, Rng, Sink};
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 /// Nodes whose address is remembered though the zone does not show them.
 const STRANGERS_MAX: usize = 4096;
@@ -270,6 +270,8 @@ pub struct Steward {
     world: BTreeMap<Key, NodeInfo>,
     gone: BTreeMap<Key, u64>,
     strangers: BTreeMap<Key, Addr>,
+    /// Nodes of other zones of which nothing is heard any more.
+    silent: BTreeSet<Key>,
     chain: Chain,
     founder: Founder,
     herald: Herald,
@@ -311,6 +313,7 @@ impl Steward {
             world: BTreeMap::new(),
             gone: BTreeMap::new(),
             strangers: BTreeMap::new(),
+            silent: BTreeSet::new(),
             chain,
             founder,
             herald: Herald::new(key),
@@ -560,6 +563,7 @@ impl Steward {
         for node in nodes {
             self.gone.remove(&node.key);
             self.strangers.remove(&node.key);
+            self.silent.remove(&node.key);
             self.world.insert(node.key, node);
         }
         if self.chain.epoch() == 0 {
@@ -578,6 +582,7 @@ impl Steward {
             self.gone.pop_first();
         }
         self.gone.insert(node, incarnation);
+        self.silent.remove(&node);
         self.on_unseen(now, node);
     }
 
@@ -608,7 +613,10 @@ impl Steward {
                     seen.retain(|n| n.key != node);
                     self.on_gone(now, node, incarnation);
                 }
-                herald::Act::Unseen(node) => self.on_unseen(now, node),
+                herald::Act::Unseen(node) => {
+                    self.silent.insert(node);
+                    self.on_unseen(now, node);
+                }
             }
         }
         self.on_seen(now, seen, out);
@@ -864,6 +872,7 @@ impl Steward {
             signer: &self.signer,
             world: &self.world,
             gone: &self.gone,
+            silent: &self.silent,
             chain: &self.chain,
             acts: &mut acts,
             counters: &mut self.counters,
@@ -1101,6 +1110,7 @@ impl Steward {
             signer: &self.signer,
             world: &self.world,
             gone: &self.gone,
+            silent: &self.silent,
             chain: &self.chain,
             acts: &mut acts,
             counters: &mut self.counters,
