@@ -321,10 +321,13 @@ impl Agent {
         Some(Place { zone, rank: self.rank(), heralds, supervisors })
     }
 
-    /// Our rank among those who speak for our zone; a mere supervisor speaks for nobody, but to all.
+    /// Our rank among those who speak for our zone. A supervisor speaks to all: a mere one for nobody, one that is in a zone after others.
     fn rank(&self) -> Option<u8> {
-        let Some(base) = self.driver.node().plane(Plane::Base) else { return Some(0) };
-        base.attribute(base.me(), MONITOR)?.first().map(|rank| rank.saturating_sub(b'0'))
+        let node = self.driver.node();
+        let Some(base) = node.plane(Plane::Base) else { return Some(0) };
+        let rank = base.attribute(base.me(), MONITOR).and_then(<[u8]>::first);
+        let last = node.plane(Plane::Management).map(|_| u8::MAX);
+        rank.map(|rank| rank.saturating_sub(b'0')).or(last)
     }
 
     /// Says how many ranks this node takes. A mere supervisor takes none.
