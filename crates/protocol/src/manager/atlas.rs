@@ -23,6 +23,8 @@ use std::collections::{BTreeMap, VecDeque};
 pub const PARTS: usize = 16;
 /// Zones in an atlas; nodes of others are not taken.
 pub const ZONES_MAX: usize = 256;
+/// The longest name of a node or a zone; whoever has a longer one is not taken.
+const NAME_MAX: usize = 255;
 /// Nodes that are gone and remembered, and for how long: all have heard by then.
 const GONE_MAX: usize = 16 * 1024;
 const GONE_FOR: Duration = Duration::from_secs(600);
@@ -80,7 +82,7 @@ pub enum Taken {
     Newer,
     /// We know better.
     Older,
-    /// There is no room.
+    /// There is no room, or it is none that could be.
     Crowded,
 }
 
@@ -103,9 +105,10 @@ impl Atlas {
         if old.is_some_and(|old| !record.is_newer(old)) {
             return Taken::Older;
         }
+        let is_odd = |name: &str| name.is_empty() || name.len() > NAME_MAX;
         let is_full = old.is_none() && self.records.len() >= NODES_MAX;
         let is_far = self.zones.len() >= ZONES_MAX && !self.zones.contains_key(&record.node.zone);
-        if is_full || is_far {
+        if is_full || is_far || is_odd(&record.node.zone) || is_odd(&record.node.name) {
             return Taken::Crowded;
         }
         let taken = match old {

@@ -98,6 +98,20 @@ fn a_short_cut_between_zones_changes_nothing() {
     assert!(all_see_all(&net) && (0..9).all(|n| !is_lost(&net, n)));
 }
 
+/// A zone that is cut off for long is given up: its ranks have no lease any more. When it is back it is known again.
+#[test]
+fn a_zone_that_was_cut_off_for_long_comes_back() {
+    let mut net = apart(Weather::FAIR, 4);
+    net.run_for(S * 3);
+    net.isolate(&[3, 4, 5], true);
+    net.run_for(SILENT + S * 30);
+    assert!((3..6).all(|n| is_lost(&net, n)) && replicas(&net).iter().all(|n| !(3..6).contains(n)));
+    net.isolate(&[3, 4, 5], false);
+    let is_back = |net: &mut Net| all_see_all(net) && (3..6).all(|n| !is_lost(net, n)) && settled(net, 2);
+    assert!(net.run_until(net.now + S * 20, is_back));
+    assert_eq!(answered(&mut net, 4, drain(0), S * 3), Some(Answer::Done));
+}
+
 /// Whatever is lost on the way: in the end all know the same.
 #[test]
 fn in_the_end_all_zones_know_the_same() {
