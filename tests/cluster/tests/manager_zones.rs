@@ -1,6 +1,7 @@
 //! One manager over several zones: daemons that do not see each other are managed by three that sit in different ones.
 
 use phalanx_cluster::console::{Console, job, kill_node, node_of, run};
+use phalanx_cluster::net::{Network, Plan};
 use phalanx_cluster::{Cluster, Node};
 use std::collections::BTreeSet;
 
@@ -84,4 +85,20 @@ fn cm_1_one_manager_serves_several_zones() {
         cluster.node(node).wait_until("three replicas again", |n| is_managed(n, &gone));
     }
     assert_eq!(run(&cluster, last, &["-n", "4", "-N", "1", "echo", "on"]).sorted(), ["on"; 4]);
+}
+
+/// Zones that were told nothing, and come from segments of the network, have one manager, too. Needs root, and a router; skipped where none can be.
+#[test]
+fn cm_1_zones_that_come_from_segments_have_one_manager() {
+    let Some(network) = Network::of(&Plan::star(2, 2)) else { return };
+    let mut cluster = Cluster::on(network).without_seeds();
+    (0..4).for_each(|_| _ = cluster.add(&["--expect", "4", "--slots", "1", "--run-as-root"]));
+    cluster.wait_until("a manager in both zones", |node| is_managed(node, &[]));
+    cluster.wait_until_managed(4);
+    for node in [0, 3] {
+        assert_eq!(
+            run(&cluster, node, &["-n", "4", "sh", "-c", "echo $PHALANX_NODE"]).sorted(),
+            ["n0", "n1", "n2", "n3"]
+        );
+    }
 }
