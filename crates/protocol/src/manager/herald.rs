@@ -22,11 +22,16 @@
 //!
 //! ⚠ Whoever has the cluster's key is believed, as in membership.
 
+#[cfg(test)]
+mod tests;
+mod tidings;
+
+pub use tidings::{Sum, Tidings, What};
+
 use super::atlas::{Atlas, PARTS, Record, Taken};
 use super::state::NodeInfo;
 use super::words::Key;
 use phalanx_core::{Addr, Duration, Instant, Rng};
-use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// News waits for more of it for so long.
@@ -54,58 +59,6 @@ const STALE_ELSEWHERE: Duration = Duration::from_secs(120);
 const RECORDS: usize = 128;
 /// Zones about which sums are answered at once.
 const DIFFERENT: usize = 8;
-/// Sums in a packet that may be lost.
-const LIGHT: usize = 6;
-
-/// What one herald, or member, tells another.
-#[derive(Clone, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
-pub struct Tidings {
-    /// The zone of who speaks; none at a supervisor.
-    pub zone: String,
-    /// It is a herald.
-    pub herald: bool,
-    /// What it says.
-    pub what: What,
-}
-
-/// What is told.
-#[derive(Clone, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
-pub enum What {
-    /// This is what I have.
-    Have(Vec<Sum>),
-    /// Of this zone I have something else: these are its parts here.
-    Parts(String, [u64; PARTS]),
-    /// Nodes.
-    Nodes {
-        /// What is known of them.
-        records: Vec<Record>,
-        /// Of these parts of a zone nobody else is there, as far as I know; a bit each.
-        all: Option<(String, u16)>,
-    },
-}
-
-/// A zone, in short.
-#[derive(Clone, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
-pub struct Sum {
-    /// Its name.
-    pub zone: String,
-    /// Of all who are there.
-    pub sum: u64,
-    /// The last beat of its heralds.
-    pub beat: u64,
-}
-
-impl Tidings {
-    /// It may be lost.
-    #[must_use]
-    pub const fn is_light(&self) -> bool {
-        match &self.what {
-            What::Have(sums) => sums.len() <= LIGHT,
-            What::Parts(..) => true,
-            What::Nodes { .. } => false,
-        }
-    }
-}
 
 /// A node's place among the zones.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
@@ -352,7 +305,7 @@ impl Herald {
         if !place.supervisors.is_empty() {
             to.push(place.supervisors[(self.beats % place.supervisors.len() as u64) as usize]);
         }
-        if place.rank == Some(0) && !self.abroad.is_empty() && self.beats % 2 == 0 {
+        if place.rank == Some(0) && !self.abroad.is_empty() && self.beats.is_multiple_of(2) {
             to.extend(self.own.iter().filter(|(key, _)| **key != self.me).map(|(_, (node, _))| Addr::from(node.at)));
         }
         let have = place.tidings(What::Have(self.sums()));
@@ -452,7 +405,7 @@ impl Herald {
             // Somebody from abroad took us for a herald. What our own zone sees its heralds see.
             return place.heralds.iter().for_each(|&to| tell(&place, to, &foreign, acts));
         }
-        let is_small = self.abroad.len() <= FANOUT + 1;
+        let is_small = self.abroad.len() <= FANOUT;
         for to in self.contacts(rng) {
             tell(&place, to, &ours, acts);
             // Where heralds reach all others themselves, nobody passes on anything.
@@ -588,125 +541,5 @@ fn tell(place: &Place, to: Addr, records: &[Record], acts: &mut Vec<Act>) {
     for records in records.chunks(RECORDS) {
         let what = What::Nodes { records: records.to_vec(), all: None };
         acts.push(Act::Send(to, place.tidings(what)));
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::super::words::At;
-    use super::*;
-
-    fn node(n: u8, zone: &str) -> NodeInfo {
-        let (key, at) = (Key([n; 32]), At::Local(n.into()));
-        NodeInfo { key, name: format!("n{n}"), at, zone: zone.into(), incarnation: 1, slots: 1 }
-    }
-
-    fn place(zone: &str, rank: Option<u8>) -> Place {
-        Place { zone: zone.into(), rank, heralds: Vec::new(), supervisors: vec![Addr::Local(99)] }
-    }
-
-    /// The first herald of a zone with these members.
-    fn herald(zone: &str, members: &[u8]) -> Herald {
-        let mut herald = Herald::new(Key([members[0]; 32]));
-        herald.on_placed(Instant::ZERO, place(zone, Some(0)));
-        members.iter().for_each(|&n| herald.on_seen(Instant::ZERO, &node(n, zone), 0));
-        herald
-    }
-
-    fn wait(herald: &mut Herald, until: Instant) -> Vec<Act> {
-        let (mut acts, mut rng) = (Vec::new(), Rng::new(1, 1));
-        while herald.deadline() <= until {
-            herald.expire(herald.deadline(), &mut rng, &mut acts);
-        }
-        acts
-    }
-
-    fn hear(herald: &mut Herald, now: Instant, zone: &str, record: Record) -> Vec<Act> {
-        let mut acts = Vec::new();
-        let what = What::Nodes { records: vec![record], all: None };
-        herald.on_tidings(now, Addr::Local(50), Tidings { zone: zone.into(), herald: true, what }, &mut acts);
-        acts
-    }
-
-    fn at(seconds: u64) -> Instant {
-        Instant::ZERO + Duration::from_secs(seconds)
-    }
-
-    fn is_there(herald: &Herald, n: u8) -> bool {
-        herald.atlas.record(&Key([n; 32])).is_some_and(|r| r.there)
-    }
-
-    fn said(there: bool, edition: u32, node: NodeInfo) -> Record {
-        Record { node, minor: 0, edition, there }
-    }
-
-    /// One part of a zone says of the other that it is gone: who lives says so again, and once is enough.
-    #[test]
-    fn who_lives_in_a_part_of_its_zone_counts() {
-        let mut herald = herald("a", &[1, 2]);
-        let acts = hear(&mut herald, at(1), "b", said(false, 0, node(2, "a")));
-        assert!(acts.is_empty() && !is_there(&herald, 2), "our own zone tells the steward itself");
-        wait(&mut herald, at(3));
-        assert!(!is_there(&herald, 2));
-        wait(&mut herald, at(8));
-        assert_eq!(herald.atlas.record(&Key([2; 32])), Some(&said(true, 1, node(2, "a"))));
-        // The other part saw it die before; that is older now.
-        hear(&mut herald, at(9), "b", said(false, 0, node(2, "a")));
-        assert!(is_there(&herald, 2));
-        // When it does die, that counts.
-        assert!(herald.on_gone(at(10), Key([2; 32]), 1, 0));
-        assert!(!is_there(&herald, 2));
-    }
-
-    /// Who died when nobody was left to say so: the zone's next heralds do, after a while.
-    #[test]
-    fn who_is_not_in_its_zone_is_said_to_be_gone() {
-        let mut herald = herald("a", &[1]);
-        hear(&mut herald, at(1), "b", said(true, 0, node(3, "a")));
-        wait(&mut herald, at(10));
-        assert!(is_there(&herald, 3));
-        wait(&mut herald, at(20));
-        assert!(!is_there(&herald, 3));
-    }
-
-    /// A member moves to another zone: its old one says that it left, in whatever order both are heard.
-    #[test]
-    fn who_moves_is_not_gone() {
-        let moved = || Record { minor: 1, ..said(true, 0, node(2, "b")) };
-        let mut one = herald("a", &[1, 2]);
-        assert!(one.on_gone(at(1), Key([2; 32]), 1, 0));
-        assert_eq!(hear(&mut one, at(2), "b", moved()), [Act::Seen(node(2, "b"))]);
-        let mut other = herald("a", &[1, 2]);
-        assert_eq!(hear(&mut other, at(1), "b", moved()), [Act::Seen(node(2, "b"))]);
-        assert!(!other.on_gone(at(2), Key([2; 32]), 1, 0));
-        assert!(is_there(&one, 2) && is_there(&other, 2));
-        assert_eq!(one.atlas.sum("b"), other.atlas.sum("b"));
-    }
-
-    /// A zone is silent when its beats do not grow, and is back when they do.
-    #[test]
-    fn a_zone_without_beats_is_silent() {
-        let mut herald = herald("a", &[1]);
-        hear(&mut herald, at(1), "b", said(true, 0, node(5, "b")));
-        assert!(!wait(&mut herald, at(20)).contains(&Act::Unseen(Key([5; 32]))));
-        assert!(wait(&mut herald, at(24)).contains(&Act::Unseen(Key([5; 32]))));
-        let sum = |beat| Sum { zone: "b".into(), sum: herald.atlas.sum("b"), beat };
-        let (old, new) = (sum(0), sum(1));
-        for (sum, is_back) in [(old, false), (new, true)] {
-            let mut acts = Vec::new();
-            let tidings = Tidings { zone: "b".into(), herald: true, what: What::Have(vec![sum]) };
-            herald.on_tidings(at(25), Addr::Local(50), tidings, &mut acts);
-            assert_eq!(acts.contains(&Act::Seen(node(5, "b"))), is_back);
-        }
-    }
-
-    /// Without a place among zones nobody says or hears anything.
-    #[test]
-    fn where_there_is_one_zone_nothing_is_said() {
-        let mut herald = Herald::new(Key([1; 32]));
-        herald.on_seen(at(0), &node(1, ""), 0);
-        assert!(hear(&mut herald, at(1), "b", said(true, 0, node(5, "b"))).is_empty());
-        assert!(herald.on_gone(at(2), Key([1; 32]), 1, 0));
-        assert_eq!((herald.deadline(), herald.atlas.zones().count()), (Instant::NEVER, 0));
     }
 }

@@ -6,20 +6,24 @@ use std::collections::BTreeSet;
 
 /// Three zones of three nodes and a supervisor, with a manager that all know.
 fn apart(weather: Weather, seed: u64) -> Net {
-    let mut net = Net::apart(9, weather, seed);
-    let founded = |net: &mut Net| (0..9).all(|n| net.steward(n).group().is_some()) && settled(net, 1);
+    founded_apart(9, weather, seed)
+}
+
+fn founded_apart(nodes: usize, weather: Weather, seed: u64) -> Net {
+    let mut net = Net::apart(nodes, weather, seed);
+    let founded = |net: &mut Net| (0..nodes).all(|n| net.steward(n).group().is_some()) && settled(net, 1);
     assert!(net.run_until(net.now + S * 60, founded), "seed {seed}: no group");
     net
 }
 
 /// Those of all zones that a node is told to be there.
 fn seen(net: &Net, n: usize) -> BTreeSet<usize> {
-    (0..9).filter(|&other| net.steward(n).sees(net.key(other)).is_some()).collect()
+    (0..net.hosts.len()).filter(|&other| net.steward(n).sees(net.key(other)).is_some()).collect()
 }
 
 /// Everybody that runs sees all that run, in the life that they have, and nobody else.
 fn all_see_all(net: &Net) -> bool {
-    let up: BTreeSet<usize> = (0..9).filter(|&n| net.is_up(n)).collect();
+    let up: BTreeSet<usize> = (0..net.hosts.len() - 1).filter(|&n| net.is_up(n)).collect();
     let knows = |n: usize, m: usize| net.steward(n).sees(net.key(m)) == Some(&net.info(m));
     up.iter().all(|&n| seen(net, n) == up && up.iter().all(|&m| knows(n, m)))
 }
@@ -67,6 +71,18 @@ fn cm_3_who_dies_in_another_zone_is_heard_of_whoever_speaks() {
         assert!(!replicas(&net).contains(&3), "seed {seed}: whoever had a seat there is replaced");
         assert_eq!(answered(&mut net, 5, drain(0), S * 3), Some(Answer::Done), "seed {seed}");
     }
+}
+
+/// More zones than a herald speaks to at once: news is passed on.
+#[test]
+fn news_reaches_many_zones() {
+    let mut net = founded_apart(30, Weather::FAIR, 1);
+    assert!(net.run_until(net.now + S * 20, |net| all_see_all(net)));
+    assert_eq!(zones(&net).len(), 3);
+    net.run_for(S * 20);
+    net.crash(17);
+    // The zone takes half a second.
+    assert!(net.run_until(net.now + S * 2, |net| all_see_all(net)), "without a round of sums");
 }
 
 /// A zone that dies as a whole has nobody who says so: its silence does, and its replica goes to a node that lives.
