@@ -77,6 +77,10 @@ fn cm_1_one_manager_serves_several_zones() {
     let ended = console.end();
     assert_eq!((ended.status, ended.said.iter().filter(|l| l.starts_with("done")).count()), (Some(0), 5));
 
+    // A shepherd that has not heard of the end would wait for the next daemon there.
+    cluster
+        .node(replica)
+        .wait_until("nothing of the job is left", |n| n.client().jobs().is_ok_and(|jobs| jobs.is_empty()));
     cluster.kill(replica);
     let gone = [format!("n{plain}"), format!("n{replica}")];
     let gone = [gone[0].as_str(), gone[1].as_str()];
