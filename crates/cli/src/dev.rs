@@ -3,7 +3,7 @@
 //! Each node is a process with a directory of its own under one that belongs to the user; nothing else of the machine is
 //! touched, and `dev down` leaves nothing behind.
 
-use crate::local::{Local, in_first_zone};
+use crate::local::Local;
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use phalanx_daemon::fleet::Fleet;
 use phalanx_protocol::zone::Config;
@@ -86,16 +86,10 @@ fn up(cluster: &Local, nodes: usize, zones: usize) -> Result<ExitCode, String> {
     }
     let took = cluster.up(nodes, zones)?;
     // The first thing that somebody types may be `run`.
-    let managed = in_first_zone(nodes, zones);
-    if let Err(why) = cluster.wait_until_managed(managed) {
+    if let Err(why) = cluster.wait_until_managed(nodes) {
         eprintln!("phalanx: no jobs can be run yet: {why}");
     }
     println!("{nodes} nodes, all views full after {:.2} s", took.as_secs_f64());
-    if managed < nodes {
-        println!(
-            "`phalanx run` reaches the {managed} nodes of zone z1, the zone of the first: a manager serves one zone so far"
-        );
-    }
     println!("look at them with `phalanx members`, end them with `phalanx dev down`; logs are in {dir}");
     Ok(ExitCode::SUCCESS)
 }

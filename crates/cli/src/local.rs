@@ -105,14 +105,10 @@ impl Local {
             supervisors.push(node.answer()?.me.addr.to_string());
         }
         let mut seeds: Vec<Option<String>> = vec![None; zones];
-        let first_zone = in_first_zone(nodes, zones).to_string();
+        let expect = nodes.to_string();
         for n in 0..nodes {
             let (node, zone) = (self.node(n + 1), format!("z{}", n % zones + 1));
-            let mut place = vec!["--zone", zone.as_str(), "--run-as-root"];
-            // A manager reaches the members of one zone.
-            if n % zones == 0 {
-                place.extend(["--expect", &first_zone]);
-            }
+            let mut place = vec!["--zone", zone.as_str(), "--expect", &expect, "--run-as-root"];
             supervisors.iter().for_each(|s| place.extend(["--supervisor", s]));
             node.spawn(&format!("n{}", n + 1), &key, seeds[n % zones].as_deref(), &place)?;
             if seeds[n % zones].is_none() {
@@ -200,11 +196,6 @@ impl Node {
         let mut arguments = command.split(|&b| b == 0);
         arguments.any(|a| a == self.dir.as_os_str().as_encoded_bytes()).then_some(pid)
     }
-}
-
-/// How many of the nodes are in the zone of the first, the one that has a manager.
-pub(crate) const fn in_first_zone(nodes: usize, zones: usize) -> usize {
-    nodes.div_ceil(zones)
 }
 
 fn signal(pid: i32, signal: nix::sys::signal::Signal) {

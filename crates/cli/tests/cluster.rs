@@ -169,7 +169,11 @@ fn a_new_user_types_the_commands_of_the_readme() {
     place.good(&["dev", "down"]);
     let up = place.run(&["dev", "up", "4", "--zones", "2"]);
     assert!(up.status.success() && up.stderr.is_empty(), "the manager is there at once: {}", said(&up));
-    place.good(&["run", "-n", "2", "true"]);
+    // Its replicas are in both zones, and jobs run in both.
+    let managers = place.good(&["managers"]);
+    assert!(managers.contains("z1") && managers.contains("z2"), "{managers}");
+    let ran = place.good(&["run", "-n", "4", "-N", "1", "sh", "-c", "echo on $PHALANX_NODE"]);
+    assert!((1..=4).all(|n| ran.contains(&format!("on n{n}"))), "{ran}");
     let zones = place.good(&["zones"]);
     assert!(zones.contains("z1 *") && zones.contains("z2"), "{zones}");
     assert!(place.good(&["tree"]).starts_with("cluster: 2 zones, 4 members, 2 supervisors"));

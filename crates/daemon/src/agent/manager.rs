@@ -6,6 +6,7 @@
 //!   people ─▶ control/runs ─▶ ask_manager ─▶ Steward ──Send──▶ Node::manage ─▶ other nodes
 //!   shepherds ─▶ jobs/managed ─▶ report ──▶    │  ───Persist─▶ ledger
 //!   zone ─▶ News ─▶ Seen, Gone ───────────▶    └───Do──▶ jobs/managed ─▶ shepherds
+//!   roles ─▶ place_among_zones ─▶ Placed ──▶
 //! ```
 
 use super::settings::{Running, StartError};
@@ -16,12 +17,14 @@ use crate::jobs::spec::SPEC_MAX;
 use crate::ledger::{Entry, Kept, Ledger};
 use phalanx_api::manage::{Managers, NodeSlots, Replica, Run, RunDetail};
 use phalanx_core::{Addr, Duration, Instant, Machine, Rng, Sink};
+use phalanx_protocol::manager::herald::Place;
 use phalanx_protocol::manager::state::NodeInfo;
 use phalanx_protocol::manager::steward::{self, Config, Output, Record, Steward, Stored};
 use phalanx_protocol::manager::wire::Look;
 use phalanx_protocol::manager::words::{Answer, Ask, At, Command, JobId, Key, Report};
 use phalanx_protocol::member::{Engine, Peer, Slot};
 use phalanx_protocol::node::{Carriage, Membership, Node, Plane};
+use phalanx_protocol::zone::replicate::MONITOR;
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -68,6 +71,8 @@ pub(super) struct Managing {
     looked: BTreeMap<u64, Looked>,
     /// When a majority of the manager was heard last.
     heard_at: Option<Instant>,
+    /// Where this node is among several zones, as the steward was told.
+    place: Option<Place>,
 }
 
 /// Pages of the ledger.
@@ -121,7 +126,15 @@ impl Managing {
         getrandom::fill(&mut seed).map_err(StartError::Random)?;
         let rng = Rng::new(u64::from_le_bytes(seed), 1);
         let steward = Steward::recover(config, node.link().signer().clone(), &stored(kept), rng, now);
-        Ok(Self { steward, ledger, running, asked: BTreeMap::new(), looked: BTreeMap::new(), heard_at: None })
+        Ok(Self {
+            steward,
+            ledger,
+            running,
+            asked: BTreeMap::new(),
+            looked: BTreeMap::new(),
+            heard_at: None,
+            place: None,
+        })
     }
 }
 
@@ -239,6 +252,9 @@ impl Agent {
 
     /// What has come is heard, and timers act.
     pub(super) fn look_after_steward(&mut self) {
+        if self.managing.place.as_ref().is_some_and(|place| place.rank != self.rank()) {
+            self.place_among_zones();
+        }
         if self.managing.steward.deadline() <= self.driver.now() {
             self.steer(|steward, now, out| steward.expire(now, out));
         }
@@ -254,15 +270,64 @@ impl Agent {
         match news {
             News::Joined { member, .. } => self.tell_of(*member),
             News::Attribute { member, key, .. } if key == SLOTS => self.tell_of(*member),
+            // Who is there all the same is back already.
+            News::Left { member, .. } if self.engine().version(*member).is_some() => {}
             News::Left { member, version, .. } => {
                 let Some(card) = self.engine().card(*member) else { return };
-                let (node, incarnation) = (Key::from(card.identity), version.incarnation);
+                let (node, incarnation, minor) = (Key::from(card.identity), version.incarnation, version.minor);
                 self.steer(|steward, now, out| {
-                    steward.handle(now, steward::Input::Gone { node, incarnation }, out);
+                    steward.handle(now, steward::Input::Gone { node, incarnation, minor }, out);
                 });
             }
             _ => {}
         }
+    }
+
+    /// Who speaks for our zone may be another one, or we may be in another zone: tells the steward.
+    pub(super) fn place_among_zones(&mut self) {
+        let place = self.place();
+        if place.is_none() || place == self.managing.place {
+            return;
+        }
+        let has_moved = place.as_ref().map(|p| &p.zone) != self.managing.place.as_ref().map(|p| &p.zone);
+        self.managing.place.clone_from(&place);
+        if let Some(place) = place {
+            self.steer(|steward, now, out| steward.handle(now, steward::Input::Placed { place }, out));
+        }
+        if has_moved {
+            let members: Vec<Slot> = self.engine().members().map(|m| m.0).collect();
+            members.into_iter().for_each(|member| self.tell_of(member));
+        }
+    }
+
+    /// Where this node is among several zones; nowhere when there is one.
+    fn place(&self) -> Option<Place> {
+        let node = self.driver.node();
+        let guards = node.plane(Plane::Management).into_iter().flat_map(|management| {
+            let me = management.me();
+            let others = management.members().filter(move |m| m.0 != me);
+            others.filter_map(|(slot, _)| Some(management.card(slot)?.addr))
+        });
+        let mut supervisors: Vec<Addr> = guards.collect();
+        let Some(base) = node.plane(Plane::Base) else {
+            return Some(Place { zone: String::new(), rank: Some(0), heralds: Vec::new(), supervisors });
+        };
+        if supervisors.is_empty() {
+            supervisors = self.supervisors().to_vec();
+        }
+        let zone = base.name()?.as_str().to_owned();
+        let others = base.members().filter(|m| m.0 != base.me() && base.attribute(m.0, MONITOR).is_some());
+        let heralds = others.filter_map(|(slot, _)| Some(base.card(slot)?.addr)).collect();
+        Some(Place { zone, rank: self.rank(), heralds, supervisors })
+    }
+
+    /// Our rank among those who speak for our zone. A supervisor speaks to all: a mere one for nobody, one that is in a zone after others.
+    fn rank(&self) -> Option<u8> {
+        let node = self.driver.node();
+        let Some(base) = node.plane(Plane::Base) else { return Some(0) };
+        let rank = base.attribute(base.me(), MONITOR).and_then(<[u8]>::first);
+        let last = node.plane(Plane::Management).map(|_| u8::MAX);
+        rank.map(|rank| rank.saturating_sub(b'0')).or(last)
     }
 
     /// Says how many ranks this node takes. A mere supervisor takes none.
@@ -280,23 +345,24 @@ impl Agent {
 
     /// Tells the steward of a member, once it says how many ranks it takes.
     fn tell_of(&mut self, member: Slot) {
-        if let Some(node) = self.node_info(member) {
-            self.steer(|steward, now, out| steward.handle(now, steward::Input::Seen { node }, out));
+        if let Some((node, minor)) = self.node_info(member) {
+            self.steer(|steward, now, out| steward.handle(now, steward::Input::Seen { node, minor }, out));
         }
     }
 
-    fn node_info(&self, member: Slot) -> Option<NodeInfo> {
+    fn node_info(&self, member: Slot) -> Option<(NodeInfo, u32)> {
         let engine = self.engine();
         let (card, version) = (engine.card(member)?, engine.version(member)?);
         let slots = std::str::from_utf8(engine.attribute(member, SLOTS)?).ok()?.parse().ok()?;
-        Some(NodeInfo {
+        let node = NodeInfo {
             key: card.identity.into(),
             name: card.name.as_str().to_owned(),
             at: At::try_from(card.addr).ok()?,
             zone: engine.name().map_or(String::new(), |z| z.as_str().to_owned()),
             incarnation: version.incarnation,
             slots,
-        })
+        };
+        Some((node, version.minor))
     }
 
     fn whereabouts(&self, node: Key) -> Option<Addr> {
@@ -425,6 +491,9 @@ impl Agent {
         let Some(group) = self.managing.steward.group() else {
             let expect = self.managing.running.expect;
             let note = match expect {
+                _ if self.driver.node().plane(Plane::Base).is_none() => {
+                    "this node is a supervisor, and in no zone: ask one of a zone".to_owned()
+                }
                 0 => "no manager is known here: jobs need one; start nodes with --expect N, N more than half of them"
                     .to_owned(),
                 _ => format!(
@@ -438,8 +507,11 @@ impl Agent {
             addr: Addr::from(seat.at).to_string(),
             zone: seat.zone.clone(),
             leads: status.leader == Some(seat.key),
-            // Where no replica is, the zone says who is there.
-            alive: if status.replica { status.heard.contains(&seat.key) } else { self.whereabouts(seat.key).is_some() },
+            // Where no replica is, the zones say who is there.
+            alive: match status.replica {
+                true => status.heard.contains(&seat.key),
+                false => self.managing.steward.sees(seat.key).is_some(),
+            },
         });
         let is_heard = self.managing.heard_at.is_some_and(|at| self.driver.now().since(at) < FRESH);
         let decides = if status.replica { status.decides } else { is_heard };

@@ -279,6 +279,7 @@ impl Agent {
                 round_at = now + ROUND;
                 self.write_members();
                 self.look_for_strangers();
+                self.place_among_zones();
                 each_round(self);
             }
             let mut until = round_at.min(self.steward_deadline());
@@ -354,7 +355,12 @@ impl Agent {
 
     /// News becomes events.
     fn write_news(&mut self) {
-        for news in self.driver.news() {
+        let all = self.driver.news();
+        if !all.is_empty() {
+            // Who is in another zone now says of nobody that it is gone from the old one.
+            self.place_among_zones();
+        }
+        for news in all {
             self.on_member_news(&news);
             let news = match news {
                 News::Managed { from, carriage, bytes } => {

@@ -108,7 +108,7 @@ impl Agent {
     }
 
     /// Where supervisors are looked for.
-    fn supervisors(&self) -> Arc<[Addr]> {
+    pub(super) fn supervisors(&self) -> Arc<[Addr]> {
         self.engine().zone().map_or_else(Arc::default, |zone| zone.supervisors())
     }
 

@@ -18,6 +18,8 @@
 //! | [`agent`] | says what happens on a node, carries out what most replicas say alike, holds the lease |
 //! | [`group`] | who the replicas are, and how everybody comes to believe it |
 //! | [`found`] | how the first group comes about |
+//! | [`atlas`] | which nodes there are, in which zone, and which word about a node is the newest |
+//! | [`herald`] | who tells other zones of it, and the own one of others |
 //! | [`regroup`] | taking the state of others |
 //! | [`diagnose`] | replicas compare what they have |
 //! | [`steward`] | all of it as one machine: what each node runs |
@@ -25,12 +27,14 @@
 //! | `flock` | the shepherds of a node without processes, for tests and simulators |
 
 pub mod agent;
+pub mod atlas;
 pub mod core;
 pub mod diagnose;
 #[cfg(any(test, feature = "harm"))]
 pub mod flock;
 pub mod found;
 pub mod group;
+pub mod herald;
 pub mod regroup;
 pub mod replica;
 pub mod state;

@@ -1,9 +1,12 @@
 //! Stewards on a simulated network with simulated disks and a simulated zone: loss, duplication, delay, pauses, cuts, crashes that lose
 //! writes under way. All from one seed.
 //!
+//! A net of zones ([`Net::apart`]) shows each node those of its own zone only, and has a supervisor, the last host.
+//!
 //! As the link below does, the network loses and reorders only what is light; what is signed or long comes late instead, in order, or not at
 //! all when one end starts anew. The zone says some time after a crash that a node is gone, to everybody who can hear it.
 
+use super::herald::Place;
 use super::state::NodeInfo;
 use super::steward::{Config, Input, Output, Record, Steward, Stored};
 use super::wire::{Look, Sworn};
@@ -12,7 +15,7 @@ use crate::link::sign::Signer;
 use crate::member::Peer;
 use crate::node::Carriage;
 use phalanx_core::{Addr, Boot, Duration, Identity, Instant, Machine, Rng, Sink};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// How bad network and disks are.
 #[derive(Clone, Copy, Debug)]
@@ -73,6 +76,8 @@ pub(super) struct Host {
     disk: Stored,
     writes: BTreeMap<u64, Write>,
     pub(super) told: Vec<(Instant, Told)>,
+    /// Whom its zone shows it.
+    shown: BTreeSet<usize>,
 }
 
 pub(super) struct Net {
@@ -90,6 +95,8 @@ pub(super) struct Net {
     fifo: BTreeMap<(usize, usize, Carriage), Instant>,
     sent: u64,
     seed: u64,
+    /// Zones do not see each other.
+    apart: bool,
 }
 
 enum Owned {
@@ -128,6 +135,15 @@ impl<'a> Sink<Output<'a>> for Collected {
 impl Net {
     /// So many nodes, three to a zone.
     pub(super) fn new(nodes: usize, expect: u32, weather: Weather, seed: u64) -> Self {
+        Self::with(nodes, expect, weather, seed, false)
+    }
+
+    /// So many nodes, three to a zone that sees itself alone, and a supervisor behind them.
+    pub(super) fn apart(nodes: usize, weather: Weather, seed: u64) -> Self {
+        Self::with(nodes + 1, nodes as u32, weather, seed, true)
+    }
+
+    fn with(nodes: usize, expect: u32, weather: Weather, seed: u64, apart: bool) -> Self {
         let mut net = Self {
             now: Instant(1_000_000_000),
             rng: Rng::new(seed, 1_000),
@@ -141,16 +157,18 @@ impl Net {
             fifo: BTreeMap::new(),
             sent: 0,
             seed,
+            apart,
         };
         for n in 0..nodes {
             net.hosts.push(Host {
                 steward: None,
                 life: 0,
-                zone: format!("zone{}", n / 3),
+                zone: if apart && n + 1 == nodes { String::new() } else { format!("zone{}", n / 3) },
                 paused_until: Instant::ZERO,
                 disk: Stored::default(),
                 writes: BTreeMap::new(),
                 told: Vec::new(),
+                shown: BTreeSet::new(),
             });
         }
         (0..nodes).for_each(|n| net.start(n));
@@ -195,6 +213,12 @@ impl Net {
         };
         let rng = Rng::new(seed ^ h.life << 32, host as u64);
         h.steward = Some(Steward::recover(config, signer(host), &h.disk, rng, now));
+        h.shown.clear();
+        if self.apart && h.zone.is_empty() {
+            let place = Place { rank: Some(0), ..Place::default() };
+            self.drive(host, |s, now, out| s.handle(now, Input::Placed { place }, out));
+            return;
+        }
         for other in 0..self.hosts.len() {
             self.notice(other, host, None);
             if other != host && self.is_up(other) {
@@ -209,6 +233,9 @@ impl Net {
             Some(_) => self.draw(self.weather.notice),
             None => self.draw(self.weather.delay) * 3,
         };
+        if self.apart && self.hosts[host].zone != self.hosts[about].zone {
+            return;
+        }
         let life = self.hosts[host].life;
         self.at(self.now + delay, Event::Zone { host, life, about, gone });
     }
@@ -346,15 +373,36 @@ impl Net {
                 match gone {
                     Some(incarnation) => {
                         let node = node.key;
-                        self.drive(host, |s, now, out| s.handle(now, Input::Gone { node, incarnation }, out));
+                        self.hosts[host].shown.remove(&about);
+                        self.place(host);
+                        self.drive(host, |s, now, out| s.handle(now, Input::Gone { node, incarnation, minor: 0 }, out));
                     }
                     None if self.is_up(about) => {
-                        self.drive(host, |s, now, out| s.handle(now, Input::Seen { node }, out));
+                        self.hosts[host].shown.insert(about);
+                        self.place(host);
+                        self.drive(host, |s, now, out| s.handle(now, Input::Seen { node, minor: 0 }, out));
                     }
                     None => {}
                 }
             }
         }
+    }
+
+    /// The lowest two that a node is shown of its zone speak for it.
+    fn place(&mut self, host: usize) {
+        if !self.apart {
+            return;
+        }
+        let h = &self.hosts[host];
+        let heralds: Vec<usize> = h.shown.iter().copied().take(2).collect();
+        let addr = |n: usize| Addr::Local(n as u32);
+        let place = Place {
+            zone: h.zone.clone(),
+            rank: heralds.iter().position(|&n| n == host).map(|rank| rank as u8),
+            heralds: heralds.iter().filter(|&&n| n != host).map(|&n| addr(n)).collect(),
+            supervisors: vec![addr(self.hosts.len() - 1)],
+        };
+        self.drive(host, |s, now, out| s.handle(now, Input::Placed { place }, out));
     }
 
     fn drive<T>(&mut self, host: usize, call: impl FnOnce(&mut Steward, Instant, &mut Collected) -> T) -> Option<T> {

@@ -27,6 +27,8 @@ const LEADERS_TURN: Duration = Duration::from_millis(300);
 const FACT_AGAIN: Duration = Duration::from_secs(1);
 /// A node that the zone does not show is lost, though nobody said so, after such a time.
 const UNSEEN: Duration = Duration::from_secs(15);
+/// The same for one whose whole zone is silent: longer than two heartbeats, and shorter than it takes to move a replica from one dead node to the next.
+const SILENT_ALIKE: Duration = Duration::from_secs(7);
 /// Statements that are remembered.
 const RING: usize = 1024;
 /// Decisions whose hashes are remembered.
@@ -70,6 +72,8 @@ pub struct Around<'a> {
     pub world: &'a BTreeMap<Key, NodeInfo>,
     /// Nodes that the zone said are gone.
     pub gone: &'a BTreeMap<Key, u64>,
+    /// Nodes of other zones of which those say nothing any more.
+    pub silent: &'a BTreeSet<Key>,
     /// All links of the chain since an epoch.
     pub chain: &'a super::group::Chain,
     /// Where decisions go.
@@ -947,7 +951,7 @@ impl Replica {
         let now = around.now;
         self.facts.retain(|_, at| now < *at + FACT_AGAIN);
         let state = self.core.state();
-        let led_long = self.led_from.is_some_and(|at| now.since(at) >= UNSEEN) && now.since(self.began_at) >= UNSEEN;
+        let led_for = self.led_from.map_or(Duration::ZERO, |at| now.since(at).min(now.since(self.began_at)));
         let mut facts = Vec::new();
         for (key, node) in around.world {
             let is_known = state.node(key) == Some(node) && !state.is_lost(key);
@@ -962,8 +966,9 @@ impl Replica {
                 continue;
             }
             let was_told = around.gone.get(&key).is_some_and(|&gone| gone >= incarnation);
-            let is_heard = self.agents.get(&key).is_some_and(|l| now.since(l.heard_at) < UNSEEN);
-            if was_told || (led_long && !is_heard) {
+            let patience = if around.silent.contains(&key) { SILENT_ALIKE } else { UNSEEN };
+            let is_heard = self.agents.get(&key).is_some_and(|l| now.since(l.heard_at) < patience);
+            if was_told || (led_for >= patience && !is_heard) {
                 facts.push((key, Fact::Lost { node: key, incarnation }));
             }
         }

@@ -8,6 +8,7 @@ use super::core::Core;
 use super::diagnose::{Doctor, Verdict};
 use super::found::{Founder, Founding, Step};
 use super::group::{Chain, Group, Link, Proof};
+use super::herald::{self, Herald, Place};
 use super::regroup::Joining;
 use super::replica::{self, Around, Counters, Prior, Replica, heartbeat, link_of, vote_context};
 use super::state::NodeInfo;
@@ -18,7 +19,7 @@ use crate::member::Peer;
 use crate::node::Carriage;
 use crate::order::{self, Order};
 use phalanx_core::{Addr, Duration, Fingerprint, Instant, Machine, Rng, Sink};
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 /// Nodes whose address is remembered though the zone does not show them.
 const STRANGERS_MAX: usize = 4096;
@@ -96,6 +97,8 @@ pub enum Input<'a> {
     Seen {
         /// The node.
         node: NodeInfo,
+        /// How often this start of it had to speak up for itself.
+        minor: u32,
     },
     /// The zone says that it is gone.
     Gone {
@@ -103,6 +106,13 @@ pub enum Input<'a> {
         node: Key,
         /// Which start of it.
         incarnation: u64,
+        /// How often that had to speak up for itself.
+        minor: u32,
+    },
+    /// There are several zones, and this node has this place among them from now on.
+    Placed {
+        /// Which.
+        place: Place,
     },
     /// A record is on disk.
     Persisted {
@@ -260,8 +270,11 @@ pub struct Steward {
     world: BTreeMap<Key, NodeInfo>,
     gone: BTreeMap<Key, u64>,
     strangers: BTreeMap<Key, Addr>,
+    /// Nodes of other zones of which nothing is heard any more.
+    silent: BTreeSet<Key>,
     chain: Chain,
     founder: Founder,
+    herald: Herald,
     agent: Agent,
     replica: Option<Replica>,
     prior: Option<(Prior, Instant)>,
@@ -300,8 +313,10 @@ impl Steward {
             world: BTreeMap::new(),
             gone: BTreeMap::new(),
             strangers: BTreeMap::new(),
+            silent: BTreeSet::new(),
             chain,
             founder,
+            herald: Herald::new(key),
             agent,
             replica: None,
             prior: None,
@@ -386,6 +401,18 @@ impl Steward {
         self.chain.group()
     }
 
+    /// A node that is there, of any zone, as far as this one hears.
+    #[must_use]
+    pub fn sees(&self, node: Key) -> Option<&NodeInfo> {
+        self.world.get(&node)
+    }
+
+    /// What is told between zones, to be looked at.
+    #[must_use]
+    pub fn herald(&self) -> &Herald {
+        &self.herald
+    }
+
     /// The replica here: for tests and simulators.
     #[must_use]
     pub fn replica(&self) -> Option<&Replica> {
@@ -442,8 +469,16 @@ impl Machine for Steward {
     fn handle<S: for<'a> Sink<Output<'a>>>(&mut self, now: Instant, input: Input<'_>, out: &mut S) {
         match input {
             Input::Heard { from, carriage, bytes } => self.on_heard(now, from, carriage, bytes, out),
-            Input::Seen { node } => self.on_seen(now, node, out),
-            Input::Gone { node, incarnation } => self.on_gone(now, node, incarnation),
+            Input::Seen { node, minor } => {
+                self.herald.on_seen(now, &node, minor);
+                self.on_seen(now, vec![node], out);
+            }
+            Input::Gone { node, incarnation, minor } => {
+                if self.herald.on_gone(now, node, incarnation, minor) {
+                    self.on_gone(now, node, incarnation);
+                }
+            }
+            Input::Placed { place } => self.herald.on_placed(now, place),
             Input::Persisted { token } => self.on_persisted(now, token, out),
             Input::Reported { report } => self.on_reported(now, report, out),
         }
@@ -455,6 +490,11 @@ impl Machine for Steward {
             let mut acts = Vec::new();
             self.agent.expire(now, self.chain.group(), heartbeat(self.world.len()), &mut acts);
             self.settle_agent(now, acts, out);
+        }
+        if now >= self.herald.deadline() {
+            let mut acts = Vec::new();
+            self.herald.expire(now, &mut self.rng, &mut acts);
+            self.settle_herald(now, acts, out);
         }
         if now >= self.founder.deadline() {
             let mut steps = Vec::new();
@@ -493,6 +533,7 @@ impl Machine for Steward {
         let proofs = if self.has_seat() || self.replica.is_some() { self.proofs_at } else { Instant::NEVER };
         self.agent
             .deadline()
+            .min(self.herald.deadline())
             .min(self.founder.deadline())
             .min(self.doctor.deadline())
             .min(replica)
@@ -515,10 +556,16 @@ impl Steward {
         self.group().is_some_and(|g| g.member(self.key).is_some())
     }
 
-    fn on_seen(&mut self, now: Instant, node: NodeInfo, out: &mut impl Out) {
-        self.gone.remove(&node.key);
-        self.strangers.remove(&node.key);
-        self.world.insert(node.key, node);
+    fn on_seen(&mut self, now: Instant, nodes: Vec<NodeInfo>, out: &mut impl Out) {
+        if nodes.is_empty() {
+            return;
+        }
+        for node in nodes {
+            self.gone.remove(&node.key);
+            self.strangers.remove(&node.key);
+            self.silent.remove(&node.key);
+            self.world.insert(node.key, node);
+        }
         if self.chain.epoch() == 0 {
             self.founder.look_around(now, &self.world);
         }
@@ -531,19 +578,48 @@ impl Steward {
         if self.world.get(&node).is_some_and(|n| n.incarnation > incarnation) {
             return;
         }
+        if self.gone.len() >= GONE_MAX {
+            self.gone.pop_first();
+        }
+        self.gone.insert(node, incarnation);
+        self.silent.remove(&node);
+        self.on_unseen(now, node);
+    }
+
+    /// A node is not shown any more; it need not be gone.
+    fn on_unseen(&mut self, now: Instant, node: Key) {
         if let Some(node) = self.world.remove(&node)
             && self.strangers.len() < STRANGERS_MAX
         {
             // It may live, behind a cut: what it asks is answered.
             self.strangers.insert(node.key, node.at.into());
         }
-        if self.gone.len() >= GONE_MAX {
-            self.gone.pop_first();
-        }
-        self.gone.insert(node, incarnation);
         if self.chain.epoch() == 0 {
             self.founder.look_around(now, &self.world);
         }
+    }
+
+    fn settle_herald(&mut self, now: Instant, acts: Vec<herald::Act>, out: &mut impl Out) {
+        let mut seen = Vec::new();
+        for act in acts {
+            match act {
+                herald::Act::Send(to, tidings) => {
+                    let packet = Packet::Tidings(tidings);
+                    let carriage = if packet.weight() == Weight::Light { Carriage::Light } else { Carriage::Bulk };
+                    out.push(Output::Send { to, carriage, bytes: &packet.encode() });
+                }
+                herald::Act::Seen(node) => seen.push(node),
+                herald::Act::Gone(node, incarnation) => {
+                    seen.retain(|n| n.key != node);
+                    self.on_gone(now, node, incarnation);
+                }
+                herald::Act::Unseen(node) => {
+                    self.silent.insert(node);
+                    self.on_unseen(now, node);
+                }
+            }
+        }
+        self.on_seen(now, seen, out);
     }
 
     fn on_reported(&mut self, now: Instant, report: Report, out: &mut impl Out) {
@@ -587,6 +663,11 @@ impl Steward {
             self.counters.malformed += 1;
             return;
         };
+        if let Packet::Tidings(tidings) = packet {
+            let mut acts = Vec::new();
+            self.herald.on_tidings(now, from.addr, tidings, &mut acts);
+            return self.settle_herald(now, acts, out);
+        }
         let known = self.strangers.contains_key(&key);
         if !self.world.contains_key(&key) && (known || self.strangers.len() < STRANGERS_MAX) {
             self.strangers.insert(key, from.addr);
@@ -675,7 +756,7 @@ impl Steward {
                 }
                 self.settle_agent(now, acts, out);
             }
-            Packet::Vouched { .. } => {}
+            Packet::Vouched { .. } | Packet::Tidings(_) => {}
         }
     }
 
@@ -792,6 +873,7 @@ impl Steward {
             signer: &self.signer,
             world: &self.world,
             gone: &self.gone,
+            silent: &self.silent,
             chain: &self.chain,
             acts: &mut acts,
             counters: &mut self.counters,
@@ -1029,6 +1111,7 @@ impl Steward {
             signer: &self.signer,
             world: &self.world,
             gone: &self.gone,
+            silent: &self.silent,
             chain: &self.chain,
             acts: &mut acts,
             counters: &mut self.counters,

@@ -1,5 +1,7 @@
 //! Stewards together: what people and nodes see of the group, whatever befalls it.
 
+mod zones;
+
 use super::net::{Net, Told, Weather};
 use super::wire::{Look, Packet, Said};
 use super::words::{Answer, Ask, Key};

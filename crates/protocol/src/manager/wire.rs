@@ -6,6 +6,7 @@
 
 use super::found::Founding;
 use super::group::{Digest, Link, Proof};
+use super::herald::Tidings;
 use super::words::{Answer, Ask, Command, Key, Report, decode, encode};
 use serde::{Deserialize, Serialize};
 
@@ -233,6 +234,8 @@ pub enum Packet {
         /// The sender's signature over receiver and bytes.
         proof: Proof,
     },
+    /// Who is in which zone.
+    Tidings(Tidings),
 }
 
 /// How a packet travels.
@@ -262,6 +265,13 @@ impl Packet {
             | Self::Look { .. }
             | Self::Shown { .. }
             | Self::Vouched { .. } => Weight::Plain,
+            Self::Tidings(tidings) => {
+                if tidings.is_light() {
+                    Weight::Light
+                } else {
+                    Weight::Plain
+                }
+            }
             Self::Probe | Self::Order { .. } | Self::Found(_) | Self::Told { .. } => Weight::Grave,
         }
     }

@@ -250,13 +250,13 @@ impl Office {
             incarnation: version.incarnation,
             slots: self.common.options.slots,
         };
-        self.tell(now, Input::Seen { node }, rng);
+        self.tell(now, Input::Seen { node, minor: version.minor }, rng);
     }
 
     /// The zone says that a member is gone.
     pub(crate) fn on_gone(&mut self, now: Instant, card: &Card, version: Version, rng: &mut Rng) {
-        let (node, incarnation) = (card.identity.into(), version.incarnation);
-        self.tell(now, Input::Gone { node, incarnation }, rng);
+        let (node, Version { incarnation, minor }) = (card.identity.into(), version);
+        self.tell(now, Input::Gone { node, incarnation, minor }, rng);
     }
 
     /// Another steward says something.
