@@ -233,6 +233,9 @@ impl Chain {
     /// Somebody says that this is the group. True when the newest group is another than before.
     pub fn hear(&mut self, link: &Link, verifier: Verifier, cluster: &str) -> bool {
         let epoch = link.group.epoch;
+        if self.is_mistaken(link, verifier, cluster) {
+            self.links.pop();
+        }
         let electors = match self.links.last() {
             Some(last) if epoch <= last.group.epoch => {
                 self.complete(link, verifier, cluster);
@@ -259,6 +262,20 @@ impl Chain {
         }
         self.push(link);
         true
+    }
+
+    /// We signed for a group that most of the electors did not, and they did for this one: what we decided came of a wrong state.
+    fn is_mistaken(&self, link: &Link, verifier: Verifier, cluster: &str) -> bool {
+        let [.., before, last] = &*self.links else { return false };
+        if last.group.epoch != link.group.epoch || last.group == link.group {
+            return false;
+        }
+        let context = context(cluster);
+        let electors = &before.group;
+        let holds = |(key, proof): &(&Key, &Proof)| {
+            electors.member(**key).is_some() && proof.holds(verifier, **key, &context, &link.group)
+        };
+        last.proofs.len() < electors.majority() && link.proofs.iter().filter(holds).count() >= electors.majority()
     }
 
     /// A link that we know gets more signatures: who comes later needs them less, but loses nothing.
@@ -295,5 +312,41 @@ impl Chain {
     pub fn decode(bytes: &[u8]) -> Option<Self> {
         let links: Vec<Link> = super::words::decode(bytes)?;
         links.iter().all(|l| l.group.is_sound()).then_some(Self { links, pending: None })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn group(epoch: u32, seats: [u64; 3]) -> Group {
+        let chair = |n: u64| {
+            let key = Key::from(Signer::fake(n).identity());
+            Chair { key, name: format!("n{n}"), zone: "z1".into(), at: At::Local(n as u32) }
+        };
+        Group { epoch, seats: seats.map(chair).to_vec(), fresh: Vec::new() }
+    }
+
+    fn signed(group: &Group, by: &[u64]) -> Link {
+        let mut link = Link::new(group.clone());
+        by.iter().for_each(|&n| link.sign(&Signer::fake(n), "lab"));
+        link
+    }
+
+    /// CM-3: who signed alone for a wrong group, because its state had gone bad, takes that of the others.
+    #[test]
+    fn a_group_that_one_alone_signed_for_gives_way_to_that_of_most() {
+        let verifier = Signer::fake(1).verifier();
+        let (first, wrong, right) = (group(1, [1, 2, 3]), group(2, [1, 3, 4]), group(2, [1, 2, 5]));
+        let mut chain = Chain::default();
+        chain.push(signed(&first, &[1, 2, 3]));
+        chain.push(signed(&wrong, &[3]));
+        assert!(!chain.hear(&signed(&right, &[1]), verifier, "lab"), "one voice against another");
+        assert!(!chain.hear(&signed(&right, &[1, 4]), verifier, "lab"), "who was not in the group before has no voice");
+        assert_eq!(chain.group(), Some(&wrong));
+        assert!(chain.hear(&signed(&right, &[1, 2]), verifier, "lab"));
+        assert_eq!(chain.group(), Some(&right));
+        assert!(!chain.hear(&signed(&wrong, &[2, 3]), verifier, "lab"), "most have signed for ours");
+        assert_eq!(chain.group(), Some(&right));
     }
 }

@@ -905,6 +905,17 @@ impl Steward {
             // Others have seen its end.
             self.end_replica();
         }
+        let newest = self.chain.group();
+        if let (Some(group), Some(replica)) = (newest, &self.replica)
+            && (replica.group().epoch, replica.group() == group) == (group.epoch, false)
+        {
+            // It has promised things to a group that is none.
+            self.barred = group.epoch;
+            self.end_replica();
+            self.ended =
+                "the replica here took another group for the next than both others: it ended, and its seat moves"
+                    .into();
+        }
         let bytes = self.chain.encode();
         self.leave(now, Leaving::Persist(Written::Group, bytes, false), out);
         let mut acts = Vec::new();

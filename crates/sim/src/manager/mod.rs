@@ -82,6 +82,8 @@ pub enum Note {
         epoch: u32,
         /// Who is in it.
         digest: u64,
+        /// The memory of the replica there was made bad.
+        corrupt: bool,
     },
     /// A rank lives here from now on.
     Started {

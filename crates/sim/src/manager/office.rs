@@ -440,7 +440,8 @@ impl Office {
         let group = self.steward.group().map(|g| (g.epoch, g.digest().short()));
         if let Some((epoch, digest)) = group.filter(|(epoch, _)| *epoch != self.group) {
             self.group = epoch;
-            self.deeds.push_back(Deed::Note(Note::Group { epoch, digest }));
+            let corrupt = self.machine().corrupt;
+            self.deeds.push_back(Deed::Note(Note::Group { epoch, digest, corrupt }));
         }
         let last = self.steward.take_last_words().into_iter();
         self.deeds.extend(last.map(|word| Deed::Note(Note::Decided(word.short()))));

@@ -38,7 +38,7 @@ impl<E: Engine + Send> Checker<Member<E>> for Agreement {
                     verdict.violation(node, text);
                 }
             }
-            Note::Managed(manager::Note::Group { epoch, digest }) => {
+            Note::Managed(manager::Note::Group { epoch, digest, corrupt: false }) => {
                 if let Some(other) = compare(&mut self.groups, epoch, node, digest) {
                     verdict.violation(node, format!("knows another group of epoch {epoch} than node {other}"));
                 }
