@@ -216,6 +216,15 @@ impl Chain {
         self.links.iter().rev().find(|l| l.group.epoch == epoch)
     }
 
+    /// The links that a member lacks its signature on: those up to an epoch that it is asked for.
+    pub fn unsigned_by(&self, key: Key, epoch: u32) -> impl Iterator<Item = &Link> {
+        let electors = |i: usize| &self.links[i.saturating_sub(1)].group;
+        let lacks = move |(i, l): &(usize, &Link)| {
+            l.group.epoch <= epoch && !l.proofs.contains_key(&key) && electors(*i).member(key).is_some()
+        };
+        self.links.iter().enumerate().filter(lacks).map(|(_, l)| l)
+    }
+
     /// All groups that are remembered, the newest first.
     pub fn groups(&self) -> impl Iterator<Item = &Group> {
         self.links.iter().rev().map(|l| &l.group)

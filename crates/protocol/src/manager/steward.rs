@@ -359,6 +359,7 @@ impl Steward {
         let (seat, rng) = ((self.key, self.config.incarnation, self.config.order), self.stream());
         self.replica = Replica::recover(seat, group, core, &records(epoch), rng, now);
         self.doctor = Doctor::new(epoch);
+        self.sign_until(epoch);
         if self.replica.is_none() {
             self.trouble =
                 "the replica's records on this disk are damaged: it does not take part until its seat has moved".into();
@@ -853,14 +854,22 @@ impl Steward {
     /// The state with which an epoch begins is on disk: now we sign for it. Sooner, the others might let go of the order that led to it while we
     /// could still lose it.
     fn sign_for(&mut self, now: Instant, epoch: u32, out: &mut impl Out) {
-        let Some(mut link) = self.chain.link_of(epoch).filter(|l| !l.proofs.contains_key(&self.key)).cloned() else {
-            return;
-        };
-        link.sign(&self.signer, &self.config.cluster);
-        self.chain.hear(&link, self.signer.verifier(), &self.config.cluster);
-        let bytes = self.chain.encode();
-        self.leave(now, Leaving::Persist(Written::Group, bytes, false), out);
-        self.on_proofs_due(now, out);
+        if self.sign_until(epoch) {
+            let bytes = self.chain.encode();
+            self.leave(now, Leaving::Persist(Written::Group, bytes, false), out);
+            self.on_proofs_due(now, out);
+        }
+    }
+
+    /// Signs for all groups up to one whose state is on disk here: an epoch may be over, or this node have crashed, before the state with which it
+    /// began was written. True when there were any.
+    fn sign_until(&mut self, epoch: u32) -> bool {
+        let unsigned: Vec<Link> = self.chain.unsigned_by(self.key, epoch).cloned().collect();
+        for mut link in unsigned.iter().cloned() {
+            link.sign(&self.signer, &self.config.cluster);
+            self.chain.hear(&link, self.signer.verifier(), &self.config.cluster);
+        }
+        !unsigned.is_empty()
     }
 
     fn begin_replica(&mut self, now: Instant, group: Group, core: Core, mark: Option<order::Mark>, out: &mut impl Out) {

@@ -168,6 +168,30 @@ fn a_new_replica_goes_on_from_its_disk() {
     }
 }
 
+/// Who crashes before it has signed for the group that it decided signs when it is back: the others believe in no group that one alone signed.
+#[test]
+fn a_group_is_signed_for_after_a_crash_as_well() {
+    for seed in 0..40 {
+        let mut net = founded(6, Weather::FAIR, seed);
+        let all = replicas(&net);
+        net.crash(all[0]);
+        let until = net.now + S * 30;
+        let knows = |net: &mut Net| net.steward(all[1]).group().is_some_and(|g| g.epoch == 2);
+        assert!(net.run_until(until, knows));
+        net.run_for(Duration::from_micros(500 * seed));
+        net.crash(all[1]);
+        net.run_for(Duration::from_millis(100));
+        net.start(all[1]);
+        settle(&mut net, 2);
+        net.run_for(S * 20);
+        let newest = newest(&net);
+        assert!(
+            (0..6).filter(|n| *n != all[0]).all(|n| net.steward(n).group().unwrap().epoch == newest),
+            "seed {seed}"
+        );
+    }
+}
+
 /// What replicas heard of another agent makes nobody forget a question.
 #[test]
 fn an_answer_to_another_agent_is_nobody_elses() {
