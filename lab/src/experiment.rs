@@ -4,7 +4,7 @@ use crate::error::Error;
 use crate::noise;
 use crate::plot::Picture;
 use crate::report::{Check, Report, Row};
-use crate::{cast, death, directory, launch, link, peers, segment, sim_speed, soak, timer, view, zone};
+use crate::{cast, death, directory, launch, link, manager, peers, segment, sim_speed, soak, timer, view, zone};
 use std::io::{IsTerminal, Write};
 
 /// Long enough for the trials of most experiments.
@@ -71,6 +71,7 @@ pub(crate) const ALL: &[&dyn Experiment] = &[
     &segment::heartbeats::SegmentHeartbeats,
     &launch::Launch,
     &death::DeathNotice,
+    &manager::faults::ManagerFaults,
     &peers::Peers,
     &soak::Soak,
 ];

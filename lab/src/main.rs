@@ -13,6 +13,7 @@ mod error;
 mod experiment;
 mod launch;
 mod link;
+mod manager;
 mod noise;
 mod parallel;
 mod peers;

@@ -49,6 +49,8 @@ fn ls_names_each_experiment_on_a_line() {
         "segment-sockets",
         "segment-heartbeats",
         "launch",
+        "death-notice",
+        "manager-faults",
         "peers",
         "soak",
     ];
@@ -114,6 +116,25 @@ fn segment_compare_gives_the_rows_of_its_figures() {
     let svg = fs::read_to_string(&plot).unwrap();
     assert!(svg.contains("segment, 003 §4, analytic") && svg.contains("bcp"));
     fs::remove_file(plot).unwrap();
+}
+
+/// CM-3, FI-5: the rows of 004's Fig. 5, and all that must hold of them.
+#[test]
+fn manager_faults_gives_the_rows_of_its_figure() {
+    let run = output(&["run", "manager-faults", "--quick", "-o", "json"]);
+    let report: Value = serde_json::from_slice(&run.stdout).unwrap();
+    let checks = report["checks"].as_array().unwrap();
+    assert!(checks.len() > 10 && checks.iter().all(|c| c["holds"] == true), "{report:#}");
+    let rows = report["rows"].as_array().unwrap();
+    let columns = ["rate", "kind", "injected", "retransmissions", "duplicates", "false_alarms", "self_diagnoses"];
+    for row in rows {
+        assert!(row.as_object().unwrap().keys().zip(columns).all(|(is, ought)| is == ought), "{row}");
+        assert_eq!(row["jobs_asked"], row["jobs_answered"], "{row}");
+        assert_eq!(row["injected"].as_u64() == Some(0), row["kind"] == "none", "{row}");
+    }
+    for kind in ["drop", "delay", "modify", "reorder", "inject", "invocation", "operation", "all"] {
+        assert!(["wire", "plain"].iter().all(|p| rows.iter().any(|r| r["kind"] == kind && r["point"] == *p)), "{kind}");
+    }
 }
 
 /// A killed parent cannot end its children; the kernel does.

@@ -8,12 +8,15 @@
 //! |---|---|
 //! | `office` | a member's steward, what its disk keeps, its shepherds |
 //! | [`checks`] | what must hold of all of it |
+//! | `effects` | what faults did to it, counted |
 
 pub mod checks;
+mod effects;
 mod office;
 #[cfg(test)]
 mod tests;
 
+pub use effects::effects;
 pub(crate) use office::{Deed, Office};
 pub use office::{SLOTS, Spoil};
 

@@ -1,0 +1,3 @@
+//! The manager in the simulator.
+
+pub(crate) mod faults;
