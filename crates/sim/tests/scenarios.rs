@@ -61,7 +61,7 @@ fn shipped_scenarios_are_green_with_several_seeds() {
 #[test]
 fn the_guides_examples_are_scenarios() {
     let blocks: Vec<&str> = GUIDE.split("```toml").skip(1).filter_map(|b| b.split("```").next()).collect();
-    assert_eq!(blocks.len(), 5);
+    assert_eq!(blocks.len(), 6);
     for block in blocks {
         green(&run(block));
     }
