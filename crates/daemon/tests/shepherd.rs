@@ -180,6 +180,18 @@ fn ranks_end_with_their_lease() {
     assert!(job.left().is_empty());
 }
 
+/// CM-2: nothing of a dead job stays behind, also where its daemon never comes back: no rank once the lease is over, and then no shepherd.
+#[test]
+fn a_shepherd_whose_daemon_is_gone_for_good_ends() {
+    let mut job = Shepherds::start(1, 2, shell(2, "sleep 1000"));
+    job.go();
+    job.wait_until("both run", |job| job.ranks_that_run() == 2);
+    job.short_lease(0);
+    job.desert(0);
+    job.wait_until_gone();
+    assert!(job.left().is_empty());
+}
+
 /// A console that goes away is told of; a daemon that comes anew hears everything again.
 #[test]
 fn a_job_without_console_or_daemon() {

@@ -117,6 +117,10 @@ impl Console {
         true
     }
 
+    pub(super) fn is_attended(&self) -> bool {
+        self.caller.is_some()
+    }
+
     pub(super) fn is(&self, caller: Caller) -> bool {
         self.caller == Some(caller)
     }

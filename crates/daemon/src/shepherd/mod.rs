@@ -83,6 +83,8 @@ const LINGER: Duration = Duration::from_secs(3);
 const FAREWELL: Duration = Duration::from_secs(10);
 /// One that nobody has told anything.
 const FORLORN: std::time::Duration = std::time::Duration::from_secs(30);
+/// One whose daemon is gone, and where nothing runs or waits to be read: the manager has given up what was here when its lease was over.
+const ORPHANED: Duration = Duration::from_secs(20);
 /// What is heard before the network is looked at again.
 const REQUESTS: usize = 64;
 /// What was said last is written within this time, where somebody reads it.
@@ -135,6 +137,7 @@ struct Shepherd {
     told_place: Option<Place>,
     /// Since when there are no tasks.
     alone_since: Option<Instant>,
+    orphaned_since: Option<Instant>,
     /// What the manager wants to be run here.
     work: Option<Managed>,
     /// The manager's job is over, and nothing of it is left here.
@@ -218,6 +221,7 @@ impl Shepherd {
             seats: BTreeMap::new(),
             told_place: None,
             alone_since: None,
+            orphaned_since: None,
             work: None,
             is_done: false,
             early_console: None,
@@ -261,8 +265,28 @@ impl Shepherd {
                 }
                 until = until.min(end);
             }
+            self.orphaned_since = if self.is_orphaned() { self.orphaned_since.or(Some(now)) } else { None };
+            if let Some(since) = self.orphaned_since {
+                if since + ORPHANED <= now {
+                    tracing::warn!(job = self.terms.name, "no daemon came back, and nothing runs here: it ends");
+                    return Ok(());
+                }
+                until = until.min(since + ORPHANED);
+            }
             self.driver.wait(until);
         }
+    }
+
+    /// It keeps what nobody will ask for: a daemon that comes later finds nothing, and says so to the manager.
+    fn is_orphaned(&self) -> bool {
+        let is_empty = |work: &Managed| {
+            let is_read = match &work.console {
+                Some(console) => console.is_attended(),
+                None => !work.home_is_lost && !work.ranks.are_drained(),
+            };
+            !work.ranks.are_any() && !is_read
+        };
+        self.daemons.is_empty() && self.work.as_ref().is_some_and(is_empty)
     }
 
     /// What was said last may still be read.

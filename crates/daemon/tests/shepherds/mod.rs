@@ -259,6 +259,11 @@ impl Shepherds {
         host.tell(&ToShepherd::Keys { keys: vec![(1, KEY.to_owned())], cluster: self.cluster.clone() });
     }
 
+    /// The daemon of this host goes, and does not come back.
+    pub(crate) fn desert(&mut self, host: usize) {
+        let _ = self.hosts[host].to.shutdown(std::net::Shutdown::Both);
+    }
+
     /// The next thing of this kind that a shepherd says.
     pub(crate) fn wait_for(&mut self, host: usize, is_it: impl Fn(&ToDaemon) -> bool) -> ToDaemon {
         let began = Instant::now();
