@@ -276,7 +276,7 @@ impl Chain {
     /// We signed for a group that most of the electors did not, and they did for this one: what we decided came of a wrong state.
     fn is_mistaken(&self, link: &Link, verifier: Verifier, cluster: &str) -> bool {
         let [.., before, last] = &*self.links else { return false };
-        if last.group.epoch != link.group.epoch || last.group == link.group {
+        if last.group.epoch != link.group.epoch || last.group == link.group || !link.group.is_sound() {
             return false;
         }
         let context = context(cluster);
