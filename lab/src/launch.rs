@@ -1,5 +1,7 @@
 //! `launch`: how long it takes until the ranks of a job run, and until all have ended: ours beside hydra, and beside a bare loop that starts
-//! and reaps as many processes. Both sides in turns, in the same run.
+//! and reaps as many processes. Both sides in turns, in the same run. And how it grows, in the simulator.
+
+mod simulated;
 
 use crate::daemons::{Daemons, said};
 use crate::error::Error;
@@ -45,6 +47,7 @@ impl Experiment for Launch {
 
     fn run(&self, run: &mut Run) -> Result<(), Error> {
         let rounds = run.seeds(QUICK, ROUNDS);
+        simulated::simulated(run)?;
         mpi(run, rounds)?;
         many(run, rounds)
     }

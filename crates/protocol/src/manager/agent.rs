@@ -6,9 +6,10 @@
 //! Words go out before the disk knows of them, and are acknowledged after: one that was carried out just before a crash comes again, and
 //! whoever carries it out knows it by its attempt and life.
 
+use super::gather::{self, Gather};
 use super::group::{Digest, Group};
-use super::wire::{Ballot, Id, Look, Packet, Said, Word};
-use super::words::{Key, decode};
+use super::wire::{Ballot, Id, Look, Packet, Said, Telling, Word};
+use super::words::{JobId, Key, Report, decode};
 use phalanx_core::{Duration, Instant};
 use std::collections::{BTreeMap, VecDeque};
 
@@ -26,6 +27,8 @@ const BEATS: usize = 16;
 pub const AGAIN: Duration = Duration::from_millis(500);
 /// A heartbeat that a replica answers lets ranks live for so long.
 pub const LEASE: Duration = Duration::from_secs(10);
+/// Jobs of which it is remembered by way of whom the last word about them came.
+const ERRANDS_MAX: usize = 256;
 /// A voice that stays alone for so long is shown to the others.
 const ALONE: Duration = Duration::from_secs(3);
 /// The lease is told at most so often.
@@ -79,8 +82,17 @@ struct Ear {
     reason = "these lists live for one call; a box would cost each packet an allocation"
 )]
 pub enum Act {
-    /// Say this to these.
+    /// Say this to that one.
     Send(Key, Packet),
+    /// Sign this report, and let it go up the way by which the word of that decision came.
+    Tell {
+        /// Which decision.
+        id: Id,
+        /// Its number.
+        number: u64,
+        /// The report.
+        report: Report,
+    },
     /// Carry out, or answer.
     Word(Word),
     /// What somebody wanted to see.
@@ -124,6 +136,13 @@ pub struct Agent {
     beats: VecDeque<(u64, Instant)>,
     beat_at: Instant,
     leased_at: Option<Instant>,
+    /// How often it sends heartbeats.
+    every: Duration,
+    /// The last word about a job that came by way of others.
+    errands: BTreeMap<JobId, Id>,
+    gather: Gather,
+    /// The last word that was told to many: nobody waits for more than a heartbeat to say that it was carried out.
+    with_others: Id,
     /// Counted for FI-5.
     pub refused: Refused,
     /// What was said again.
@@ -154,6 +173,10 @@ impl Agent {
             beats: VecDeque::new(),
             beat_at: now,
             leased_at: None,
+            every: Duration::from_secs(1),
+            errands: BTreeMap::new(),
+            gather: Gather::default(),
+            with_others: Id::default(),
             refused: Refused::default(),
             said_again: 0,
             #[cfg(any(test, feature = "harm"))]
@@ -171,7 +194,7 @@ impl Agent {
     #[must_use]
     pub fn deadline(&self) -> Instant {
         let look = self.looks.values().map(|l| l.asked_at + AGAIN).min().unwrap_or(Instant::NEVER);
-        self.beat_at.min(self.said_at).min(look)
+        self.beat_at.min(self.said_at).min(look).min(self.gather.deadline())
     }
 
     /// Somebody here has something to say. Its number among those of its kind, or nothing when too much waits.
@@ -182,26 +205,60 @@ impl Agent {
         }
         let number = stream.first + stream.waiting.len() as u64;
         stream.waiting.push_back(said);
-        self.tell_new(now, group, acts);
+        self.tell_new(now, group, true, acts);
         Some(number)
     }
 
-    fn tell_new(&mut self, now: Instant, group: Option<&Group>, acts: &mut Vec<Act>) {
+    /// Says what was not said yet; what many have to say of one word may go up with what others say.
+    fn tell_new(&mut self, now: Instant, group: Option<&Group>, together: bool, acts: &mut Vec<Act>) {
         let incarnation = self.incarnation;
+        let mut patience = AGAIN;
         for stream in [&mut self.asks, &mut self.reports] {
             let Some(group) = group else { break };
             let window = stream.first + WINDOW as u64;
             for (number, said) in (stream.first..window).zip(&stream.waiting) {
-                if number > stream.told {
-                    stream.told = number;
-                    let packet = Packet::Told { incarnation, number, said: said.clone() };
-                    acts.extend(group.keys().map(|key| Act::Send(key, packet.clone())));
+                if number <= stream.told {
+                    continue;
                 }
+                stream.told = number;
+                if let Said::Report(report) = said
+                    && let Some(id) = report.routine().and_then(|job| self.errands.get(&job)).filter(|_| together)
+                {
+                    acts.push(Act::Tell { id: *id, number, report: report.clone() });
+                    patience = self.every + AGAIN;
+                    continue;
+                }
+                let packet = Packet::Told { incarnation, number, said: said.clone() };
+                acts.extend(group.keys().map(|key| Act::Send(key, packet.clone())));
             }
         }
         if self.said_at == Instant::NEVER && !(self.asks.waiting.is_empty() && self.reports.waiting.is_empty()) {
-            self.said_at = now + AGAIN;
+            self.said_at = now + patience;
         }
+    }
+
+    /// A report was signed: it goes up with others.
+    pub fn tell(&mut self, now: Instant, id: Id, told: &Telling, group: &Group, acts: &mut Vec<Act>) {
+        let mut sends = Vec::new();
+        for replica in group.keys() {
+            self.gather.say(now, (id, replica), vec![told.clone()], &mut sends);
+        }
+        send_all(sends, acts);
+    }
+
+    /// Others below have something to say to a replica.
+    pub fn on_gathered(&mut self, now: Instant, which: (Id, Key), told: Vec<Telling>, acts: &mut Vec<Act>) {
+        let mut sends = Vec::new();
+        self.gather.say(now, which, told, &mut sends);
+        send_all(sends, acts);
+    }
+
+    /// A replica's word came by way of `parent`, for so many. True when it is to be handed on.
+    pub fn on_sheaf(&mut self, which: (Id, Key), parent: Key, count: usize, acts: &mut Vec<Act>) -> bool {
+        let mut sends = Vec::new();
+        let is_new = self.gather.on_word(which, parent, count, &mut sends);
+        send_all(sends, acts);
+        is_new
     }
 
     /// Somebody here wants to see something.
@@ -224,11 +281,17 @@ impl Agent {
         (self.asks.told, self.reports.told) = (0, 0);
         self.tallies.values_mut().for_each(|t| t.ballots.retain(|b| group.member(b.by).is_some()));
         self.beat_at = now;
-        self.tell_new(now, Some(group), acts);
+        self.tell_new(now, Some(group), false, acts);
     }
 
     /// Time has passed.
     pub fn expire(&mut self, now: Instant, group: Option<&Group>, every: Duration, acts: &mut Vec<Act>) {
+        self.every = every;
+        if now >= self.gather.deadline() {
+            let mut sends = Vec::new();
+            self.gather.expire(now, &mut sends);
+            send_all(sends, acts);
+        }
         if now >= self.beat_at {
             self.beat_at = now + every;
             if let Some(group) = group {
@@ -248,7 +311,7 @@ impl Agent {
                 self.said_again += (stream.told + 1).saturating_sub(stream.first);
                 stream.told = 0;
             }
-            self.tell_new(now, group, acts);
+            self.tell_new(now, group, false, acts);
         }
         for (&number, looking) in self.looks.iter_mut().filter(|(_, l)| now >= l.asked_at + AGAIN) {
             ask_to_look(number, looking, now, group, acts);
@@ -310,7 +373,7 @@ impl Agent {
         if self.asks.waiting.is_empty() && self.reports.waiting.is_empty() {
             self.said_at = Instant::NEVER;
         }
-        self.tell_new(now, Some(group), acts);
+        self.tell_new(now, Some(group), true, acts);
     }
 
     /// A replica's voice for a word; its signature was checked. What is to be carried out now goes to `acts`.
@@ -319,7 +382,7 @@ impl Agent {
         if id <= self.handed {
             self.refused.replayed += 1;
             // It may not know.
-            if id <= self.done {
+            if id <= self.done && ballot.path.is_direct() {
                 acts.push(Act::Send(ballot.by, self.alive(group.epoch)));
             }
             return;
@@ -340,15 +403,15 @@ impl Agent {
         }
         match tally.ballots.iter().position(|b| b.by == ballot.by) {
             // Front of the line has moved: what came before is gone for good.
-            Some(i) if tally.ballots[i].vote != ballot.vote => tally.ballots[i] = ballot,
+            Some(i) if tally.ballots[i].vote != ballot.vote => tally.ballots[i] = ballot.clone(),
             Some(_) => self.refused.duplicates += 1,
-            None => tally.ballots.push(ballot),
+            None => tally.ballots.push(ballot.clone()),
         }
         if let Some(other) = tally.ballots.iter().find(|b| b.vote.hash != ballot.vote.hash)
             && !std::mem::replace(&mut tally.differs_told, true)
         {
             self.refused.differing += 1;
-            let packet = Packet::Differ(*other, ballot);
+            let packet = Packet::Differ(other.clone(), ballot);
             acts.extend(group.keys().map(|key| Act::Send(key, packet.clone())));
         }
         self.carry_out(group, acts);
@@ -360,7 +423,7 @@ impl Agent {
         for tally in self.tallies.values_mut().filter(lonely).filter(|_| group.seats.len() > 1) {
             tally.differs_told = true;
             self.refused.differing += 1;
-            let packet = Packet::Differ(tally.ballots[0], tally.ballots[0]);
+            let packet = Packet::Differ(tally.ballots[0].clone(), tally.ballots[0].clone());
             acts.extend(group.keys().map(|key| Act::Send(key, packet.clone())));
         }
     }
@@ -380,12 +443,23 @@ impl Agent {
                 tally.ballots.iter().find(is_said).map(|b| (id, b.vote.hash))
             });
             let Some((id, hash)) = ready else { return };
-            let body = self.tallies.remove(&id).and_then(|mut t| t.bodies.remove(&hash)).unwrap_or_default();
+            let Some(mut tally) = self.tallies.remove(&id) else { return };
+            let body = tally.bodies.remove(&hash).unwrap_or_default();
+            let is_for_many = tally.ballots.iter().any(|b| !b.path.is_direct());
             self.handed = id;
             self.tallies = self.tallies.split_off(&id);
             match decode::<Word>(&body) {
                 Some(Word::Answer { incarnation, .. }) if incarnation != self.incarnation => {}
-                Some(word) => acts.push(Act::Word(word)),
+                Some(word) => {
+                    if let (Word::Do(command), true) = (&word, is_for_many) {
+                        self.with_others = id;
+                        self.errands.insert(command.job(), id);
+                        if self.errands.len() > ERRANDS_MAX {
+                            self.errands.pop_first();
+                        }
+                    }
+                    acts.push(Act::Word(word));
+                }
                 None => {}
             }
         }
@@ -394,7 +468,7 @@ impl Agent {
     /// It is on disk that all up to here was carried out.
     pub fn on_done(&mut self, done: Id, group: Option<&Group>, acts: &mut Vec<Act>) {
         self.done = self.done.max(done);
-        let Some(group) = group else { return };
+        let Some(group) = group.filter(|_| done != self.with_others) else { return };
         let alive = self.alive(group.epoch);
         acts.extend(group.keys().map(|key| Act::Send(key, alive.clone())));
     }
@@ -411,6 +485,10 @@ impl Agent {
     pub fn key(&self) -> Key {
         self.me
     }
+}
+
+fn send_all(sends: Vec<gather::Send>, acts: &mut Vec<Act>) {
+    acts.extend(sends.into_iter().map(|(to, packet)| Act::Send(to, packet)));
 }
 
 fn ask_to_look(number: u64, looking: &mut Looking, now: Instant, group: Option<&Group>, acts: &mut Vec<Act>) {

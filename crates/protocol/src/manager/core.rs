@@ -4,7 +4,7 @@
 //! agent stays here until the order knows that it was carried out: a replica that joins says it, too.
 
 use super::group::{Chair, Digest, Group};
-use super::state::{Decision, Entry, Fact, State};
+use super::state::{Decision, Entry, Fact, Reported, State};
 use super::wire::{Id, Said, Statement, Word};
 use super::words::{Key, decode, encode};
 use crate::order::{MEMBERS_BOUND, Member};
@@ -250,7 +250,7 @@ impl Core {
         let mut print = Fingerprint::at(Instant::ZERO);
         print.add(&(self.chain, index, member)).add(&message);
         match decode(message) {
-            Some(Ordered::Entry(entry)) => self.on_entry(&entry, out),
+            Some(Ordered::Entry(entry)) => self.on_entry(entry, out),
             Some(Ordered::Part { first, last, bytes }) => {
                 let parts = &mut self.parts[usize::from(member.0) % MEMBERS_BOUND];
                 if first {
@@ -260,7 +260,7 @@ impl Core {
                     parts.extend(bytes);
                 }
                 if last && let Some(entry) = decode(&std::mem::take(parts)) {
-                    self.on_entry(&entry, out);
+                    self.on_entry(entry, out);
                 }
             }
             Some(Ordered::Done(done)) => done.into_iter().for_each(|(key, id)| self.on_done(key, id)),
@@ -273,20 +273,28 @@ impl Core {
         self.chain = print.finish();
     }
 
-    fn on_entry(&mut self, entry: &Entry, out: &mut Applied) {
-        match &entry.fact {
-            Fact::Asked { from, incarnation, number, .. } if !self.hear(*from, *incarnation, *number, true, out) => {
-                return;
+    fn on_entry(&mut self, mut entry: Entry, out: &mut Applied) {
+        match &mut entry.fact {
+            Fact::Asked { from, incarnation, number, .. } => {
+                out.heard.push(*from);
+                if !self.hear(*from, *incarnation, *number, true) {
+                    return;
+                }
             }
-            Fact::Reported { from, incarnation, number, .. }
-                if !self.hear(*from, *incarnation, *number, false, out) =>
-            {
-                return;
+            Fact::Reported(reports) => {
+                // Of many at once nobody is told that he was heard: his heartbeats bring it.
+                if let [Reported { from, .. }] = reports[..] {
+                    out.heard.push(from);
+                }
+                reports.retain(|r| self.hear(r.from, r.incarnation, r.number, false));
+                if reports.is_empty() {
+                    return;
+                }
             }
             _ => {}
         }
         let mut decided = std::mem::take(&mut self.decided);
-        self.state.apply(entry, &mut decided);
+        self.state.apply(&entry, &mut decided);
         let mut nth = 0;
         for decision in decided.drain(..) {
             match decision {
@@ -301,6 +309,12 @@ impl Core {
         self.decided = decided;
     }
 
+    /// Tests alone: something has happened before the order began, and nobody needs to be told.
+    #[cfg(any(test, feature = "harm"))]
+    pub fn assume(&mut self, entry: Entry) {
+        self.on_entry(entry, &mut Applied::default());
+    }
+
     /// True when the state knows this start of the agent, as it must to understand what that says.
     #[must_use]
     pub fn knows(&self, agent: Key, incarnation: u64) -> bool {
@@ -308,7 +322,7 @@ impl Core {
     }
 
     /// True when this is the next of its kind from that agent.
-    fn hear(&mut self, from: Key, incarnation: u64, number: u64, ask: bool, out: &mut Applied) -> bool {
+    fn hear(&mut self, from: Key, incarnation: u64, number: u64, ask: bool) -> bool {
         if !self.knows(from, incarnation) {
             return false;
         }
@@ -321,7 +335,6 @@ impl Core {
             if is_next {
                 *last = number;
             }
-            out.heard.push(from);
             is_next
         })
     }

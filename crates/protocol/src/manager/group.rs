@@ -20,7 +20,7 @@ pub const CHAIN_MAX: usize = 64;
 pub const TOLD_MAX: usize = 8;
 
 /// A signature, in two halves that serde knows.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, Default)]
 pub struct Proof([u8; 32], [u8; 32]);
 
 impl Proof {
@@ -57,6 +57,12 @@ impl Digest {
         let mut hash = [0; 32];
         hash.copy_from_slice(digest::digest(&digest::SHA256, bytes).as_ref());
         Self(hash)
+    }
+
+    /// All of it.
+    #[must_use]
+    pub fn bytes(&self) -> &[u8; 32] {
+        &self.0
     }
 
     /// Its first eight bytes.

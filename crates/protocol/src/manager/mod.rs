@@ -16,6 +16,8 @@
 //! | [`core`] | the state, and what agents have not carried out yet: all that replicas have in common |
 //! | [`replica`] | what goes into the order, and what is said to agents when it comes out |
 //! | [`agent`] | says what happens on a node, carries out what most replicas say alike, holds the lease |
+//! | [`sheaf`] | words for many agents, handed on by them |
+//! | [`gather`] | reports of many agents, on the same way up |
 //! | [`group`] | who the replicas are, and how everybody comes to believe it |
 //! | [`found`] | how the first group comes about |
 //! | [`atlas`] | which nodes there are, in which zone, and which word about a node is the newest |
@@ -33,10 +35,12 @@ pub mod diagnose;
 #[cfg(any(test, feature = "harm"))]
 pub mod flock;
 pub mod found;
+pub mod gather;
 pub mod group;
 pub mod herald;
 pub mod regroup;
 pub mod replica;
+pub mod sheaf;
 pub mod state;
 pub mod steward;
 pub mod wire;

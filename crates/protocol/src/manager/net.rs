@@ -8,9 +8,9 @@
 
 use super::herald::Place;
 use super::state::NodeInfo;
-use super::steward::{Config, Input, Output, Record, Steward, Stored};
+use super::steward::{Config, Input, Output, RELAY_MIN, Record, Steward, Stored};
 use super::wire::{Look, Sworn};
-use super::words::{Answer, Ask, At, Command, Key};
+use super::words::{Answer, Ask, At, Command, Key, Report};
 use crate::link::sign::Signer;
 use crate::member::Peer;
 use crate::node::Carriage;
@@ -86,6 +86,8 @@ pub(super) struct Net {
     pub(super) weather: Weather,
     pub(super) hosts: Vec<Host>,
     pub(super) expect: Option<u32>,
+    /// A word for so many is handed on by them: for those that start from now on.
+    pub(super) relay_min: usize,
     /// `cut[from][to]`.
     pub(super) cut: Vec<Vec<bool>>,
     pub(super) packets: u64,
@@ -150,6 +152,7 @@ impl Net {
             weather,
             hosts: Vec::new(),
             expect: Some(expect),
+            relay_min: RELAY_MIN,
             cut: vec![vec![false; nodes]; nodes],
             packets: 0,
             tapped: None,
@@ -200,7 +203,7 @@ impl Net {
 
     /// Starts, or starts again, a node from its disk; the zone tells everybody.
     pub(super) fn start(&mut self, host: usize) {
-        let (now, expect, seed) = (self.now, self.expect, self.seed);
+        let (now, expect, relay_min, seed) = (self.now, self.expect, self.relay_min, self.seed);
         let h = &mut self.hosts[host];
         h.life += 1;
         h.writes.clear();
@@ -208,6 +211,7 @@ impl Net {
             cluster: "test".into(),
             incarnation: h.life,
             expect,
+            relay_min,
             unix_ms: 1_700_000_000_000,
             ..Config::default()
         };
@@ -289,6 +293,11 @@ impl Net {
 
     pub(super) fn look(&mut self, host: usize, what: Look) -> u64 {
         self.drive(host, |s, now, out| s.look(now, what, out)).unwrap_or(0)
+    }
+
+    /// A shepherd reports something.
+    pub(super) fn report(&mut self, host: usize, report: Report) {
+        self.drive(host, |s, now, out| s.handle(now, Input::Reported { report }, out));
     }
 
     /// A packet that somebody makes up.

@@ -7,8 +7,9 @@
 use super::agent::{AGAIN, LEASE};
 use super::core::{Applied, Core, Item, Ordered};
 use super::group::{Digest, Group, Link, Proof};
-use super::state::{Entry, Fact, NodeInfo};
-use super::wire::{Ballot, Id, Look, PIECE_MAX, Packet, Said, Statement, Sworn, Vote};
+use super::sheaf::{self, BLOCK_MAX, Sheaf, Slip};
+use super::state::{Entry, Fact, NodeInfo, Reported};
+use super::wire::{Ballot, Id, Look, PIECE_MAX, Packet, Said, Statement, Sworn, Telling, Vote, vote_context};
 use super::words::{Key, encode};
 use crate::link::sign::Signer;
 use crate::order::{self, Mark, Member, Order};
@@ -57,6 +58,8 @@ const COPY: Duration = Duration::from_secs(5);
 const WRITE_PATIENCE: Duration = Duration::from_secs(5);
 /// Longest part of a message in the order.
 const PART: usize = 32 * 1024;
+/// Reports that go into the order as one.
+const REPORTED_MAX: usize = 256;
 
 /// What a replica needs to act.
 pub struct Around<'a> {
@@ -66,6 +69,8 @@ pub struct Around<'a> {
     pub unix_ms: u64,
     /// The cluster's name.
     pub cluster: &'a str,
+    /// A word for so many agents or more is handed on by them.
+    pub relay_min: usize,
     /// Our key.
     pub signer: &'a Signer,
     /// The nodes that the zone shows.
@@ -91,6 +96,8 @@ pub struct Around<'a> {
 pub enum Act {
     /// Say this to that node.
     Send(Key, Packet),
+    /// Say a word to many, of whom this is the first.
+    Pass(Slip, Sheaf),
     /// Keep a record of the order of this epoch.
     Record {
         /// Which.
@@ -587,39 +594,58 @@ impl Replica {
 
     /// An agent has something to say.
     pub fn on_told(&mut self, from: Key, incarnation: u64, number: u64, said: Said, around: &mut Around<'_>) {
+        let which = (from, matches!(said, Said::Ask(_)));
+        if self.take_in(from, incarnation, number, said, around) && self.leads() {
+            self.submit_said(which, around);
+        }
+    }
+
+    /// Several agents have something to report; their signatures were checked.
+    pub fn on_gathered(&mut self, told: Vec<Telling>, around: &mut Around<'_>) {
+        let mut froms = BTreeSet::new();
+        for Telling { from, incarnation, number, report, .. } in told {
+            if self.take_in(from, incarnation, number, Said::Report(report), around) {
+                froms.insert(from);
+            }
+        }
+        if self.leads() {
+            self.submit_reports(froms, around);
+        }
+    }
+
+    /// Remembers what an agent says until it is ordered. False when it is of no use.
+    fn take_in(&mut self, from: Key, incarnation: u64, number: u64, said: Said, around: &mut Around<'_>) -> bool {
         let ask = matches!(said, Said::Ask(_));
         let heard = match self.core.desk(from) {
-            Some(desk) if desk.incarnation > incarnation => return,
+            Some(desk) if desk.incarnation > incarnation => return false,
             Some(desk) if desk.incarnation == incarnation => desk.heard(&said),
             _ => 0,
         };
         if number <= heard {
             around.counters.duplicates += 1;
             around.acts.push(Act::Send(from, self.heard_of(from, incarnation, 0)));
-            return;
+            return false;
         }
         if self.inboxes.len() >= AGENTS_MAX && !self.inboxes.contains_key(&(from, ask)) {
             around.counters.refused += 1;
-            return;
+            return false;
         }
         let inbox = self.inboxes.entry((from, ask)).or_insert_with(|| Inbox::new(incarnation));
         if incarnation < inbox.incarnation {
-            return;
+            return false;
         }
         if incarnation > inbox.incarnation {
             *inbox = Inbox::new(incarnation);
         }
         if number > heard + INBOX_MAX as u64 {
             around.counters.refused += 1;
-            return;
+            return false;
         }
         match inbox.items.entry(number) {
             btree_map::Entry::Occupied(_) => around.counters.duplicates += 1,
             btree_map::Entry::Vacant(place) => _ = place.insert((said, around.now)),
         }
-        if self.leads() {
-            self.submit_said((from, ask), around);
-        }
+        true
     }
 
     /// Another replica lives.
@@ -885,11 +911,40 @@ impl Replica {
         #[cfg(any(test, feature = "harm"))]
         let item = &if self.lies { item.bent() } else { item.clone() };
         let vote = Vote { id: item.id, after: item.after, to, hash: item.body.hash };
-        let proof = Proof::sign(around.signer, &vote_context(around.cluster), &vote);
+        let ballot = Ballot::direct(vote, self.key, around.signer, around.cluster);
         let turn = usize::from(to.0[0]).wrapping_add(item.id.index as usize) % self.group.seats.len();
         let whole = whole || item.body.bytes.len() <= BODY_SHARED || turn == usize::from(self.me.0);
         let body = whole.then(|| item.body.bytes.clone());
-        around.acts.push(Act::Send(to, Packet::Vote(Ballot { vote, by: self.key, proof }, body)));
+        around.acts.push(Act::Send(to, Packet::Vote(ballot, body)));
+    }
+
+    /// Says a word to many: those to whom it goes first hand it on.
+    fn say_to_all(&self, words: &[(Key, Item)], around: &mut Around<'_>) {
+        let Some((_, item)) = words.first().filter(|_| !self.halted) else { return };
+        #[cfg(any(test, feature = "harm"))]
+        let item = &if self.lies { item.bent() } else { item.clone() };
+        let (seats, me) = (self.group.seats.len(), usize::from(self.me.0));
+        let (front, back) = words.split_at(words.len() * me / seats);
+        let slip = |(to, item): &(Key, Item)| {
+            let at = self.core.state().node(to)?.at;
+            Some(Slip { to: *to, at, after: item.after })
+        };
+        let slips: Vec<_> = back.iter().chain(front).filter_map(slip).collect();
+        if slips.is_empty() {
+            return;
+        }
+        // Two of three bring the word itself.
+        let brings = seats < 3 || item.body.bytes.len() <= BODY_SHARED || item.id.index as usize % seats != me;
+        let body = brings.then(|| item.body.bytes.clone());
+        let (id, hash, by) = (item.id, item.body.hash, self.key);
+        let unsigned = Proof::default();
+        let whole = Sheaf { id, hash, by, proof: unsigned, path: sheaf::Path::default(), slips, body };
+        let (root, blocks) = sheaf::blocks(&whole.leaves(), BLOCK_MAX);
+        let proof = Proof::sign(around.signer, &vote_context(around.cluster), &root);
+        for block in blocks {
+            let part = Sheaf { proof, ..whole.part(block) };
+            around.acts.push(Act::Pass(part.slips[0], part));
+        }
     }
 
     // What goes into the order.
@@ -935,7 +990,7 @@ impl Replica {
             let (from, incarnation) = (key, inbox.incarnation);
             let fact = match said.clone() {
                 Said::Ask(ask) => Fact::Asked { from, incarnation, number, ask },
-                Said::Report(report) => Fact::Reported { from, incarnation, number, report },
+                Said::Report(report) => Fact::Reported(vec![Reported { from, incarnation, number, report }]),
             };
             if !self.submit(fact, around) {
                 return;
@@ -943,6 +998,29 @@ impl Replica {
             if let Some(inbox) = self.inboxes.get_mut(&which) {
                 (inbox.submitted, inbox.submitted_at) = (inbox.submitted.max(number), around.now);
             }
+        }
+    }
+
+    /// The next reports of several agents, as few entries as can be.
+    fn submit_reports(&mut self, from: BTreeSet<Key>, around: &mut Around<'_>) {
+        let mut reports = Vec::new();
+        for from in from {
+            let Some(inbox) = self.inboxes.get_mut(&(from, false)) else { continue };
+            let incarnation = inbox.incarnation;
+            if !self.core.knows(from, incarnation) {
+                continue;
+            }
+            let desk = self.core.desk(from).filter(|d| d.incarnation == incarnation);
+            let first = desk.map_or(0, |d| d.reports).max(inbox.submitted) + 1;
+            for number in first.. {
+                let Some((Said::Report(report), _)) = inbox.items.get(&number) else { break };
+                (inbox.submitted, inbox.submitted_at) = (number, around.now);
+                reports.push(Reported { from, incarnation, number, report: report.clone() });
+            }
+        }
+        for some in reports.chunks(REPORTED_MAX) {
+            // What the order does not take now is submitted again when its time has come.
+            self.submit(Fact::Reported(some.to_vec()), around);
         }
     }
 
@@ -1109,17 +1187,28 @@ impl Replica {
             let incarnation = self.core.desk(key).map_or(0, |d| d.incarnation);
             around.acts.push(Act::Send(key, self.heard_of(key, incarnation, 0)));
         }
-        for (to, item) in &applied.words {
+        let every = heartbeat(around.world.len());
+        for words in applied.words.chunk_by(|a, b| a.1.id == b.1.id) {
+            let item = &words[0].1;
             self.decided.insert(item.id, item.body.hash);
             if self.decided.len() > DECIDED
                 && let Some((id, _)) = self.decided.pop_first()
             {
                 self.decided_from = id.index;
             }
-            if let Some(listener) = self.agents.get_mut(to) {
-                listener.told_at = around.now;
+            let together = words.len() >= around.relay_min;
+            for (to, item) in words {
+                if let Some(listener) = self.agents.get_mut(to) {
+                    // Who is told with others says with his next heartbeat that he did it.
+                    listener.told_at = if together { around.now + every } else { around.now };
+                }
+                if !together {
+                    self.say(*to, item, false, around);
+                }
             }
-            self.say(*to, item, false, around);
+            if together {
+                self.say_to_all(words, around);
+            }
         }
         if let Some((seats, fresh)) = applied.next {
             let group = Group { epoch: self.group.epoch + 1, seats, fresh };
@@ -1181,12 +1270,6 @@ impl Replica {
 #[must_use]
 pub fn heartbeat(nodes: usize) -> Duration {
     Duration::from_secs((nodes as u64 / 256).clamp(1, 3))
-}
-
-/// What signatures of words are about.
-#[must_use]
-pub fn vote_context(cluster: &str) -> Vec<u8> {
-    [b"phalanx command ", cluster.as_bytes()].concat()
 }
 
 /// The link of the group that follows.

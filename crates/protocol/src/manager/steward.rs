@@ -10,9 +10,10 @@ use super::found::{Founder, Founding, Step};
 use super::group::{Chain, Group, Link, Proof};
 use super::herald::{self, Herald, Place};
 use super::regroup::Joining;
-use super::replica::{self, Around, Counters, Prior, Replica, heartbeat, link_of, vote_context};
+use super::replica::{self, Around, Counters, Prior, Replica, heartbeat, link_of};
+use super::sheaf::{self, BLOCK_MAX, Sheaf, Slip};
 use super::state::NodeInfo;
-use super::wire::{Ballot, Id, Look, Packet, Said, Sworn, Weight, Word};
+use super::wire::{Ballot, Id, Look, Packet, Said, Sworn, Telling, Weight, Word};
 use super::words::{Answer, Ask, Command, Key, Report, decode, encode};
 use crate::link::sign::Signer;
 use crate::member::Peer;
@@ -31,6 +32,8 @@ const WRITES_MAX: usize = 4096;
 const LOOPED_MAX: usize = 4096;
 /// What was chosen and not proved is announced, and missing signatures are asked for, so often.
 const PROOFS: Duration = Duration::from_millis(500);
+/// A word for so many agents is handed on by them, unless the configuration says otherwise.
+pub const RELAY_MIN: usize = 12;
 /// Statements that are looked at in one packet.
 const SWORN_MAX: usize = 8;
 /// An ended order answers for so long, when nobody says sooner that all have seen its end.
@@ -49,6 +52,8 @@ pub struct Config {
     pub unix_ms: u64,
     /// The longest packet that goes signed in a datagram.
     pub signed_max: usize,
+    /// A word for so many agents or more is handed on by them; fewer are told by the replicas themselves.
+    pub relay_min: usize,
     /// Times and bounds of the order.
     pub order: order::Config,
 }
@@ -61,6 +66,7 @@ impl Default for Config {
             expect: None,
             unix_ms: 0,
             signed_max: 1024,
+            relay_min: RELAY_MIN,
             order: order::Config::default(),
         }
     }
@@ -728,6 +734,15 @@ impl Steward {
                 self.with_replica(now, out, |r, around| r.on_told(from, incarnation, number, said, around));
             }
             Packet::Vote(ballot, body) => self.on_vote(now, ballot, body, out),
+            Packet::Sheaf(sheaf) => self.on_sheaf(now, from, sheaf, out),
+            Packet::Gathered { to, id, told } if to == self.key => self.on_gathered(now, id, told, out),
+            Packet::Gathered { to, id, told } => {
+                let mut acts = Vec::new();
+                if self.is_of_group(to) {
+                    self.agent.on_gathered(now, (id, to), told, &mut acts);
+                }
+                self.settle_agent(now, acts, out);
+            }
             Packet::Announce(links) => self.on_announced(now, &links, out),
             Packet::Differ(one, other) => self.on_differ(now, &one, &other, out),
             Packet::Declare { epoch, index } => {
@@ -787,16 +802,60 @@ impl Steward {
 
     fn on_vote(&mut self, now: Instant, ballot: Ballot, body: Option<Vec<u8>>, out: &mut impl Out) {
         let Some(group) = self.chain.group() else { return };
-        let context = vote_context(&self.config.cluster);
         let is_ours =
             group.member(ballot.by).is_some() && ballot.vote.to == self.key && ballot.vote.id.epoch <= group.epoch;
-        if !is_ours || !ballot.proof.holds(self.signer.verifier(), ballot.by, &context, &ballot.vote) {
+        if !is_ours || !ballot.holds(self.signer.verifier(), &self.config.cluster) {
             self.agent.refused.unproved += 1;
             return;
         }
         let mut acts = Vec::new();
         self.agent.on_vote(now, ballot, body, group, &mut acts);
         self.settle_agent(now, acts, out);
+    }
+
+    /// A word for us and for those to whom we hand it on.
+    fn on_sheaf(&mut self, now: Instant, from: Key, sheaf: Sheaf, out: &mut impl Out) {
+        let Some(group) = self.chain.group() else { return };
+        let count = sheaf.slips.len();
+        let is_ours = sheaf.slips.first().is_some_and(|slip| slip.to == self.key) && count <= BLOCK_MAX;
+        let is_ours = is_ours && group.member(sheaf.by).is_some() && sheaf.id.epoch <= group.epoch;
+        let (path, branches) = if is_ours { sheaf::branches(&sheaf.leaves(), &sheaf.path) } else { Default::default() };
+        let ballot = is_ours.then(|| {
+            let Sheaf { by, proof, .. } = sheaf;
+            Ballot { vote: sheaf.vote(&sheaf.slips[0]), by, proof, path }
+        });
+        let Some(ballot) = ballot.filter(|b| b.holds(self.signer.verifier(), &self.config.cluster)) else {
+            self.agent.refused.unproved += 1;
+            return;
+        };
+        let mut acts = Vec::new();
+        if self.agent.on_sheaf((sheaf.id, sheaf.by), from, count, &mut acts) {
+            for block in branches {
+                let part = sheaf.part(block);
+                self.pass(part.slips[0], part, out);
+            }
+        }
+        if let Some(group) = self.chain.group() {
+            self.agent.on_vote(now, ballot, sheaf.body, group, &mut acts);
+        }
+        self.settle_agent(now, acts, out);
+    }
+
+    /// Says a word to the first of many; where that is may be known from the word alone.
+    fn pass(&mut self, first: Slip, sheaf: Sheaf, out: &mut impl Out) {
+        if self.address_of(first.to).is_none() && self.strangers.len() < STRANGERS_MAX {
+            self.strangers.insert(first.to, first.at.into());
+        }
+        self.send(first.to, Packet::Sheaf(sheaf), out);
+    }
+
+    /// Reports of several agents have come to the replica here.
+    fn on_gathered(&mut self, now: Instant, _id: Id, mut told: Vec<Telling>, out: &mut impl Out) {
+        let (verifier, cluster) = (self.signer.verifier(), &self.config.cluster);
+        let before = told.len();
+        told.retain(|t| t.holds(verifier, cluster));
+        self.counters.unproved += (before - told.len()) as u64;
+        self.with_replica(now, out, |r, around| r.on_gathered(told, around));
     }
 
     // Founding and the group.
@@ -879,6 +938,7 @@ impl Steward {
             now,
             unix_ms: self.config.unix_ms + now.0 / 1_000_000,
             cluster: &self.config.cluster,
+            relay_min: self.config.relay_min,
             signer: &self.signer,
             world: &self.world,
             gone: &self.gone,
@@ -1108,9 +1168,8 @@ impl Steward {
     }
 
     fn on_differ(&mut self, now: Instant, one: &Ballot, other: &Ballot, out: &mut impl Out) {
-        let context = vote_context(&self.config.cluster);
-        let verifier = self.signer.verifier();
-        let holds = |b: &Ballot| self.is_of_group(b.by) && b.proof.holds(verifier, b.by, &context, &b.vote);
+        let (verifier, cluster) = (self.signer.verifier(), &self.config.cluster);
+        let holds = |b: &Ballot| self.is_of_group(b.by) && b.holds(verifier, cluster);
         let is_one = one.vote.id == other.vote.id && one.vote.to == other.vote.to;
         if is_one && holds(one) && holds(other) {
             self.with_replica(now, out, |r, around| r.on_differ(one, other, around));
@@ -1128,6 +1187,7 @@ impl Steward {
             now,
             unix_ms: self.config.unix_ms + now.0 / 1_000_000,
             cluster: &self.config.cluster,
+            relay_min: self.config.relay_min,
             signer: &self.signer,
             world: &self.world,
             gone: &self.gone,
@@ -1144,6 +1204,7 @@ impl Steward {
         for act in acts {
             match act {
                 replica::Act::Send(to, packet) => self.send(to, packet, out),
+                replica::Act::Pass(first, sheaf) => self.pass(first, sheaf, out),
                 replica::Act::Record { epoch, token, replaces, bytes } => {
                     self.leave(now, Leaving::Persist(Written::Order { epoch, token }, bytes, replaces), out);
                 }
@@ -1167,6 +1228,15 @@ impl Steward {
         for act in acts {
             match act {
                 agent::Act::Send(to, packet) => self.send(to, packet, out),
+                agent::Act::Tell { id, number, report } => {
+                    let incarnation = self.config.incarnation;
+                    let told = Telling::new(incarnation, number, report, &self.signer, &self.config.cluster);
+                    let mut acts = Vec::new();
+                    if let Some(group) = self.chain.group() {
+                        self.agent.tell(now, id, &told, group, &mut acts);
+                    }
+                    self.settle_agent(now, acts, out);
+                }
                 agent::Act::Word(word) => {
                     done = true;
                     match word {

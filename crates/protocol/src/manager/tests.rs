@@ -1,12 +1,13 @@
 //! Stewards together: what people and nodes see of the group, whatever befalls it.
 
+mod relays;
 mod zones;
 
 use super::net::{Net, Told, Weather};
 use super::wire::{Look, Packet, Said};
 use super::words::{Answer, Ask, Key};
 use crate::node::Carriage;
-use phalanx_core::{Duration, Rng};
+use phalanx_core::{Duration, Instant, Rng};
 
 const S: Duration = Duration::from_secs(1);
 

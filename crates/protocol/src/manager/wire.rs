@@ -7,13 +7,15 @@
 use super::found::Founding;
 use super::group::{Digest, Link, Proof};
 use super::herald::Tidings;
+use super::sheaf::{self, Path, Sheaf};
 use super::words::{Answer, Ask, Command, Key, Report, decode, encode};
+use crate::link::sign::{Signer, Verifier};
 use serde::{Deserialize, Serialize};
 
 /// Version of packets: another one is refused.
 pub const VERSION: u8 = 1;
 /// The longest packet that is read.
-pub const PACKET_MAX: usize = 1 << 20;
+pub const PACKET_MAX: usize = 8 << 20;
 /// The longest piece of a state.
 pub const PIECE_MAX: usize = 32 * 1024;
 /// The largest state that is taken from another replica.
@@ -60,14 +62,38 @@ pub struct Vote {
 }
 
 /// A [`Vote`] and who signed it.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
 pub struct Ballot {
     /// What is said.
     pub vote: Vote,
     /// By whom.
     pub by: Key,
-    /// The signature.
+    /// The signature of the root to which the path leads.
     pub proof: Proof,
+    /// The way from this vote to what was signed.
+    pub path: Path,
+}
+
+impl Ballot {
+    /// A voice for one agent alone.
+    #[must_use]
+    pub fn direct(vote: Vote, by: Key, signer: &Signer, cluster: &str) -> Self {
+        let proof = Proof::sign(signer, &vote_context(cluster), &sheaf::leaf(&vote));
+        Self { vote, by, proof, path: Path::default() }
+    }
+
+    /// It is signed by whom it names.
+    #[must_use]
+    pub fn holds(&self, verifier: Verifier, cluster: &str) -> bool {
+        let root = self.path.root(sheaf::leaf(&self.vote));
+        root.is_some_and(|root| self.proof.holds(verifier, self.by, &vote_context(cluster), &root))
+    }
+}
+
+/// What signatures of words are about.
+#[must_use]
+pub fn vote_context(cluster: &str) -> Vec<u8> {
+    [b"phalanx command ", cluster.as_bytes()].concat()
 }
 
 /// What an agent says to the group, in the order of its numbers.
@@ -77,6 +103,42 @@ pub enum Said {
     Ask(Ask),
     /// Something happened there.
     Report(Report),
+}
+
+/// A report on its way up, by way of other agents: signed by who makes it.
+#[derive(Clone, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
+pub struct Telling {
+    /// Which agent.
+    pub from: Key,
+    /// Which start of it.
+    pub incarnation: u64,
+    /// Its number.
+    pub number: u64,
+    /// What.
+    pub report: Report,
+    /// The agent's signature of the rest.
+    pub proof: Proof,
+}
+
+impl Telling {
+    /// Signs a report.
+    #[must_use]
+    pub fn new(incarnation: u64, number: u64, report: Report, signer: &Signer, cluster: &str) -> Self {
+        let from = signer.identity().into();
+        let proof = Proof::sign(signer, &telling_context(cluster), &(from, incarnation, number, &report));
+        Self { from, incarnation, number, report, proof }
+    }
+
+    /// It is signed by whom it names.
+    #[must_use]
+    pub fn holds(&self, verifier: Verifier, cluster: &str) -> bool {
+        let what = (self.from, self.incarnation, self.number, &self.report);
+        self.proof.holds(verifier, self.from, &telling_context(cluster), &what)
+    }
+}
+
+fn telling_context(cluster: &str) -> Vec<u8> {
+    [b"phalanx report ", cluster.as_bytes()].concat()
 }
 
 /// What a replica has, after the entry at `index`.
@@ -176,6 +238,17 @@ pub enum Packet {
     },
     /// A replica's voice for a word, and the word unless another one brings it.
     Vote(Ballot, Option<Vec<u8>>),
+    /// A replica's voice for a word that many are told: believed as far as it is signed, and handed on.
+    Sheaf(Sheaf),
+    /// Reports of several agents, for a replica; on their way up they go by those who handed on the word of that decision.
+    Gathered {
+        /// Which replica.
+        to: Key,
+        /// Which decision.
+        id: Id,
+        /// What they report.
+        told: Vec<Telling>,
+    },
     /// Compositions of the group, oldest first.
     Announce(Vec<Link>),
     /// Two voices for one decision that are not the same; twice the same one when nobody else says anything of the kind.
@@ -256,6 +329,8 @@ impl Packet {
         match self {
             Self::Alive { .. } | Self::Heard { .. } | Self::Beat { .. } => Weight::Light,
             Self::Vote(..)
+            | Self::Sheaf(_)
+            | Self::Gathered { .. }
             | Self::Announce(_)
             | Self::Differ(..)
             | Self::Declared(_)

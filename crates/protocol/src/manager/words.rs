@@ -296,6 +296,21 @@ pub enum Command {
     },
 }
 
+impl Command {
+    /// Which job it is about.
+    #[must_use]
+    pub const fn job(&self) -> JobId {
+        match self {
+            Self::Prepare { attempt, .. }
+            | Self::Go { attempt, .. }
+            | Self::Respawn { attempt, .. }
+            | Self::Signal { attempt, .. }
+            | Self::Stop { attempt, .. } => attempt.job,
+            Self::Over { job, .. } => *job,
+        }
+    }
+}
+
 /// How a rank ended.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
 pub enum End {
@@ -399,6 +414,21 @@ pub enum Report {
         /// The attempts of all shepherds that are here. Of what their ranks did meanwhile, `Ended` and `Cleared` tell again.
         attempts: Vec<Attempt>,
     },
+}
+
+impl Report {
+    /// The job of which many agents say the like at one time, all being well; nothing when somebody should hear it as soon as can be.
+    #[must_use]
+    pub fn routine(&self) -> Option<JobId> {
+        match self {
+            Self::Ready { attempt, .. } | Self::Cleared { attempt, .. } => Some(attempt.job),
+            Self::Ended { attempt, ranks } => {
+                let is_well = |e: &Ended| e.end == End::Exited(0) && !e.aborted;
+                ranks.iter().all(is_well).then_some(attempt.job)
+            }
+            Self::Unfit { .. } | Self::Missed { .. } | Self::Inventory { .. } => None,
+        }
+    }
 }
 
 /// The bytes of a value; the same for the same value everywhere.

@@ -8,9 +8,11 @@
 //! |---|---|
 //! | `office` | a member's steward, what its disk keeps, its shepherds |
 //! | [`checks`] | what must hold of all of it |
+//! | [`crowd`] | very many stewards alone, and a job on all of them |
 //! | `effects` | what faults did to it, counted |
 
 pub mod checks;
+pub mod crowd;
 mod effects;
 mod office;
 #[cfg(test)]
@@ -22,6 +24,7 @@ pub use office::{SLOTS, Spoil};
 
 use phalanx_core::{Duration, Instant};
 use phalanx_protocol::manager::flock::Flock;
+use phalanx_protocol::manager::steward::RELAY_MIN;
 use phalanx_protocol::manager::words::{At, Attempt, JobId, Key};
 use phalanx_protocol::order;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -37,6 +40,8 @@ pub struct Options {
     pub asks: Duration,
     /// Some jobs may have more ranks than there are slots.
     pub oversubscribe: bool,
+    /// A word for so many nodes or more is handed on by them.
+    pub relay: usize,
     /// Times and bounds of the order.
     pub order: order::Config,
     /// What is wrong with it, to see that it is noticed.
@@ -50,6 +55,7 @@ impl Default for Options {
             slots: 4,
             asks: Duration::from_secs(60),
             oversubscribe: false,
+            relay: RELAY_MIN,
             order: order::Config::default(),
             spoil: None,
         }

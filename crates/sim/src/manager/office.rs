@@ -160,6 +160,7 @@ impl Office {
             incarnation: birth.boot.into(),
             expect: Some(options.expect.unwrap_or(common.keys.len() as u32)),
             unix_ms: SINCE_1970_MS,
+            relay_min: options.relay,
             order: options.order,
             ..Config::default()
         };

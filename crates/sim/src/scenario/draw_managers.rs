@@ -45,6 +45,10 @@ impl Managers {
         let pace_ms = draw.one_of([2_000, 5_000, 15_000]) * draw.nodes;
         put!(out, "\n[manager]\nexpect = {expect}\nslots = {}\nasks_ms = {pace_ms}", draw.between(1, 4));
         put!(out, "oversubscribe = {}", draw.rng.chance(0.2));
+        // Not drawn: what a seed stands for in everything else stays as it was.
+        if matches!(seed % 5, 2 | 3) {
+            put!(out, "relay = {}", 2 + seed / 5 % 3);
+        }
         self.network(out);
         for _ in 0..self.draw.rng.below(FAULTS_MAX + 1) {
             self.fault(out);

@@ -134,6 +134,7 @@ pub(super) struct ManagerText {
     slots: Option<u32>,
     asks_ms: Option<u64>,
     oversubscribe: bool,
+    relay: Option<usize>,
 }
 
 impl ManagerText {
@@ -145,11 +146,15 @@ impl ManagerText {
         if let Some(slots) = self.slots.filter(|s| !(1..=SLOTS_MAX).contains(s)) {
             return Err(Problem::new("slots", format!("{slots}: from 1 to {SLOTS_MAX} ranks for each node")));
         }
+        if let Some(relay) = self.relay.filter(|r| *r < 2) {
+            return Err(Problem::new("relay", format!("{relay}: one node hands on nothing: at least 2")));
+        }
         Ok(manager::Options {
             expect: self.expect,
             slots: self.slots.unwrap_or(usual.slots),
             asks: self.asks_ms.map_or(usual.asks, Duration::from_millis),
             oversubscribe: self.oversubscribe,
+            relay: self.relay.unwrap_or(usual.relay),
             ..usual
         })
     }

@@ -20,6 +20,19 @@ pub struct NodeInfo {
     pub slots: u32,
 }
 
+/// What an agent reports.
+#[derive(Clone, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
+pub struct Reported {
+    /// Who.
+    pub from: Key,
+    /// Which start of it.
+    pub incarnation: u64,
+    /// Which report.
+    pub number: u64,
+    /// What.
+    pub report: Report,
+}
+
 /// Something that has happened.
 #[derive(Clone, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
 pub enum Fact {
@@ -45,18 +58,9 @@ pub enum Fact {
         /// What.
         ask: Ask,
     },
-    /// An agent reports something. Reports of one start of an agent have numbers of their own, 1, 2, 3 and so on without a gap, and are heard in
+    /// Agents report something. Reports of one start of an agent have numbers of their own, 1, 2, 3 and so on without a gap, and are heard in
     /// that order whatever the order in which they come: see [`State::heard`](super::State::heard).
-    Reported {
-        /// Who.
-        from: Key,
-        /// Which start of it.
-        incarnation: u64,
-        /// Which report.
-        number: u64,
-        /// What.
-        report: Report,
-    },
+    Reported(Vec<Reported>),
     /// A replica found another one wrong: its state, or what it commands.
     Accused {
         /// Who says so.

@@ -49,7 +49,7 @@ mod model;
 mod tests;
 
 pub use asks::NAME_MAX;
-pub use facts::{Decision, Entry, Fact, NodeInfo};
+pub use facts::{Decision, Entry, Fact, NodeInfo, Reported};
 use job::{Alarm, Job, Phase};
 pub use life::{ATTEMPTS_MAX, PLACED_MAX, PREPARE_MS};
 pub use log::{LINES_MAX, Line};
@@ -126,9 +126,11 @@ impl State {
                     out.push(Decision::Answer { to: *from, incarnation: *incarnation, number: *number, answer });
                 }
             }
-            Fact::Reported { from, incarnation, number, report } => {
-                for report in self.due_reports(*from, *incarnation, *number, report.clone()) {
-                    self.on_reported(*from, report, out);
+            Fact::Reported(reports) => {
+                for Reported { from, incarnation, number, report } in reports {
+                    for report in self.due_reports(*from, *incarnation, *number, report.clone()) {
+                        self.on_reported(*from, report, out);
+                    }
                 }
             }
             Fact::Accused { by, whom, epoch } => self.on_accused(*by, *whom, *epoch),

@@ -4,7 +4,7 @@
 //! every job is over, no slot is held, nothing of any job is left anywhere.
 
 use super::checks::Watch;
-use super::{Decision, Entry, Fact, LEASE_MS, NodeInfo, State};
+use super::{Decision, Entry, Fact, LEASE_MS, NodeInfo, Reported, State};
 use crate::manager::flock::{Did, Flock, Luck};
 use crate::manager::words::{Answer, Ask, At, Attempt, Command, JobId, Key, MissedRank, Report, Wanted};
 use phalanx_core::Rng;
@@ -305,7 +305,7 @@ impl World {
         let (from, incarnation) = (node.info.key, node.info.incarnation);
         for (number, report) in node.unheard.clone() {
             if self.calm || self.rng.chance(0.8) {
-                self.soon(400, Event::Order(Fact::Reported { from, incarnation, number, report }));
+                self.soon(400, Event::Order(Fact::Reported(vec![Reported { from, incarnation, number, report }])));
             }
         }
     }

@@ -126,7 +126,7 @@ impl Story {
         let last = self.numbers.entry(key(n)).or_default();
         *last = if last.0 == incarnation { (incarnation, last.1 + 1) } else { (incarnation, 1) };
         let number = last.1;
-        told(&self.fact(Fact::Reported { from: key(n), incarnation, number, report }))
+        told(&self.fact(Fact::Reported(vec![Reported { from: key(n), incarnation, number, report }])))
     }
 
     pub(super) fn inventory(&mut self, n: usize, attempts: &[Attempt]) -> Vec<String> {

@@ -247,7 +247,9 @@ fn cm_5_drained_nodes_get_no_new_ranks() {
 fn cm_4_each_word_counts_once_and_in_its_order() {
     let mut story = Story::new(&[2]);
     story.running(0, wanted(2), &[0]);
-    let mut say = |number, report| told(&story.fact(Fact::Reported { from: key(0), incarnation: 1, number, report }));
+    let mut say = |number, report| {
+        told(&story.fact(Fact::Reported(vec![Reported { from: key(0), incarnation: 1, number, report }])))
+    };
     let ended = |rank| Ended { rank, life: 0, end: End::Exited(0), aborted: false };
     // 1 was the inventory, 2 the Ready.
     assert_eq!(say(4, Report::Cleared { attempt: at(1, 0), life: 0 }), [""; 0], "too early");

@@ -9,7 +9,7 @@ fn cm_5_a_job_on_65_536_nodes() {
     let mut state = State::new(1, &[key(0), key(1), key(2)]);
     let mut out = Vec::new();
     let say = |state: &mut State, out: &mut Vec<Decision>, n: usize, number, report| {
-        let fact = Fact::Reported { from: key(n), incarnation: 1, number, report };
+        let fact = Fact::Reported(vec![Reported { from: key(n), incarnation: 1, number, report }]);
         state.apply(&Entry { at_ms: 1, fact }, out);
     };
     for n in 0..NODES {
