@@ -352,3 +352,28 @@ fn without_a_manager_one_is_told_what_to_do() {
     let ended = run(&cluster, 0, &["-n", "1", "true"]);
     assert!(ended.said.iter().any(|l| l.contains("dev up")), "{:#?}", ended.said);
 }
+
+/// CM-2: with this many nodes a job is launched and ended by way of the nodes themselves; also while one of them dies.
+#[test]
+fn cm_2_a_job_on_many_nodes_goes_by_way_of_them() {
+    let mut cluster = Cluster::managed(14, 1);
+    let everybody: Vec<String> = (0..14).map(|n| format!("on n{n}")).collect();
+    for _ in 0..2 {
+        let ended = run(&cluster, 3, &["-n", "14", "sh", "-c", "echo on $PHALANX_NODE"]);
+        let mut expected: Vec<&str> = everybody.iter().map(String::as_str).collect();
+        expected.sort_unstable();
+        assert_eq!((ended.status, ended.sorted()), (Some(0), expected));
+    }
+    let file = go(&cluster, "many");
+    let arguments =
+        ["--name", "many", "-n", "12", "--on-failure", "restart", "-x", &format!("GO={file}"), "sh", "-c", WAIT];
+    let mut console = Console::start(&cluster, 0, &arguments);
+    console.wait_for_times("waits", 12);
+    let victim = node_of(&cluster, &job(&cluster, 0, "many"), 7);
+    kill_node(&mut cluster, victim, "many");
+    (0..12).for_each(|rank| console.wait_for_times(&format!("waits {rank} "), 2));
+    std::fs::write(&file, "").unwrap();
+    let ended = console.end();
+    assert_eq!(ended.status, Some(0), "{:#?}", ended.said);
+    assert_eq!(ended.said.iter().filter(|l| l.starts_with("done")).count(), 12);
+}
