@@ -54,10 +54,11 @@ use crate::agent::settings::listen;
 use crate::store::{self, Key, unhex};
 use crate::wires::Wires;
 use crate::{Driver, Platform, Udp};
+pub(crate) use desk::bind;
 use desk::{Caller, Desk, Heard, Spoken};
 use news::News;
 use nix::sys::prctl::set_child_subreaper;
-use nix::unistd::geteuid;
+use nix::unistd::{geteuid, setsid};
 use phalanx_api::jobs::{JobCounts, JobView, TaskInfo, TaskState};
 use phalanx_core::{Addr, Boot, Duration, Instant};
 use phalanx_protocol::company::{Company, Gift, Seat};
@@ -151,6 +152,8 @@ struct Shepherd {
 /// # Errors
 /// See [`ShepherdError`].
 pub fn run(socket: &Path) -> Result<(), ShepherdError> {
+    // Neither what is typed at the daemon's terminal is meant for it, nor what that shares with others. One that leads a group stays there.
+    let _ = setsid();
     // Before there is another thread.
     watch::hold_deaths().map_err(|e| ShepherdError::Processes(e.into()))?;
     // What ranks leave behind is ours.

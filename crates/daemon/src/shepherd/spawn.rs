@@ -11,7 +11,7 @@ use nix::fcntl::{FcntlArg, FdFlag, OFlag, fcntl};
 use nix::sys::prctl::set_pdeathsig;
 use nix::sys::resource::{Resource, getrlimit, rlim_t, setrlimit};
 use nix::sys::signal::Signal;
-use nix::unistd::{Gid, Pid, Uid, User, geteuid, getgrouplist, getppid, setgid, setgroups, setuid};
+use nix::unistd::{Gid, Pid, Uid, User, geteuid, getgrouplist, getppid, setgid, setgroups, setsid, setuid};
 use phalanx_api::run::Program;
 use std::ffi::CString;
 use std::io::{self, PipeReader, PipeWriter};
@@ -174,7 +174,7 @@ impl Fits {
         let input = if rank == 0 { Some(io::pipe()?) } else { None };
         let mut command = Command::new(path);
         let (name, arguments) = program.argv.split_first().ok_or(io::ErrorKind::InvalidInput)?;
-        command.arg0(name).args(arguments).current_dir(&program.wdir).process_group(0).env_clear();
+        command.arg0(name).args(arguments).current_dir(&program.wdir).env_clear();
         command.envs(program.env.iter().map(|(k, v)| (k, v)));
         command.envs(variables.iter().map(|(k, v)| (k, v)));
         command.env("PWD", &program.wdir);
@@ -186,6 +186,9 @@ impl Fits {
         let (guise, shepherd) = (self.guise.clone(), Pid::this());
         let inherited: Vec<i32> = inherited.iter().map(AsRawFd::as_raw_fd).collect();
         let last = move || {
+            // A session, and so a group, of its own: what is typed at our terminal is not meant for it, and where the system shares
+            // processors between sessions it has a share like a rank that any other launcher starts.
+            setsid()?;
             if let Some(guise) = &guise {
                 setgroups(&guise.groups)?;
                 setgid(guise.group)?;

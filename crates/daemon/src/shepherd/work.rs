@@ -250,8 +250,9 @@ impl Shepherd {
     /// It is a job of the manager's from now on.
     fn take_up(&mut self, work: &Work, now: Instant) -> Result<&mut Managed, String> {
         if self.work.is_none() {
-            let watch = Watch::open().map_err(|e| format!("cannot watch processes: {e}"))?;
-            watch.wakes(self.driver.waker());
+            let watched = Watch::open().and_then(|watch| Ok((watch.file()?, watch)));
+            let (file, watch) = watched.map_err(|e| format!("cannot watch processes: {e}"))?;
+            self.driver.platform_mut().wait_beside(file);
             let notices = Notices::new(self.driver.waker());
             if let Some(user) = work.user {
                 Desk::admit(&self.socket, user).map_err(|e| format!("cannot let user {} in: {e}", user.0))?;
