@@ -112,6 +112,11 @@ impl Jobs {
         }
     }
 
+    /// True when the manager runs it.
+    pub(super) fn is_managed(&self, name: &str) -> bool {
+        self.managed().by_name.contains_key(name)
+    }
+
     fn begin(&self, table: &mut Table, name: String, job: JobId, attempt: u32) -> mpsc::UnboundedSender<Command> {
         let (commands, heard) = mpsc::unbounded_channel();
         let carrier = Carrier { jobs: self.clone(), name: name.clone(), job, shares: Vec::new(), home: None };
@@ -248,6 +253,10 @@ impl Carrier {
             }
             Command::Go { attempt, life, posts, console } => {
                 let (attempt, home) = (attempt.number, console.as_ref().and_then(address));
+                let others = self.shares.iter().zip(&posts).filter_map(|(s, p)| Some((s.name.clone(), address(p)?)));
+                if life == 0 {
+                    self.jobs.order(&self.name, Order::Know(others.collect()));
+                }
                 self.say(if life == 0 {
                     let crews = self.shares.iter().zip(&posts).filter_map(|(s, p)| crew(p, &s.ranks)).collect();
                     ToShepherd::Go { attempt, home, crews }

@@ -21,6 +21,7 @@
 //! | `work` | a job that the manager runs: what is to be done, and what came of it |
 //! | `ranks` | its processes here, their pipes and ends |
 //! | `spawn` | how they are started |
+//! | `exec` | without a copy of us |
 //! | `spawned` | jobs that they have started themselves |
 //! | [`sweep`] | how nothing of them stays |
 //! | `talk` | what their MPI libraries ask for, over sockets |
@@ -32,6 +33,7 @@
 
 mod console;
 mod desk;
+mod exec;
 mod frames;
 mod home;
 pub mod news;
