@@ -104,7 +104,9 @@ pub(crate) fn failed(error: &Error) -> ExitCode {
     match error {
         Error::Unreachable { why, .. } if why.kind() == std::io::ErrorKind::PermissionDenied => {
             eprintln!("phalanx: {error}");
-            eprintln!("phalanx: users other than the daemon's reach it when `socket_group` of its configuration names a group of theirs");
+            eprintln!(
+                "phalanx: users other than the daemon's reach it when `socket_group` of its configuration names a group of theirs"
+            );
             EXIT_UNREACHABLE.into()
         }
         Error::Unreachable { .. } => {

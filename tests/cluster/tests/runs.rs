@@ -144,7 +144,9 @@ fn cm_2_users_of_the_group_run_jobs_as_themselves() {
     /// One that each system has, but for root's.
     const GROUP: u32 = 1;
     let group = Group::from_gid(GROUP.into()).ok().flatten().filter(|_| geteuid().is_root());
-    let Some(group) = group else { return eprintln!("skipped: only root can be somebody else, in a group that has a name") };
+    let Some(group) = group else {
+        return eprintln!("skipped: only root can be somebody else, in a group that has a name");
+    };
     let mut cluster = Cluster::empty();
     let config = cluster.write("group.toml", &format!("socket_group = \"{}\"\n", group.name));
     let arguments = ["--expect", "2", "--slots", "2", "--config", &config];

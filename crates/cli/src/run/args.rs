@@ -224,7 +224,8 @@ impl Args {
 
 fn milliseconds(seconds: &str) -> Result<u64, String> {
     let fine = seconds.parse().ok().filter(|s: &f64| s.is_finite() && *s > 0.0 && *s < 1e9);
-    let fine = fine.ok_or_else(|| format!("--timeout: `{seconds}` is no number of seconds: more than 0, such as 90 or 0.5"))?;
+    let fine =
+        fine.ok_or_else(|| format!("--timeout: `{seconds}` is no number of seconds: more than 0, such as 90 or 0.5"))?;
     Ok((fine * 1e3).ceil() as u64)
 }
 
@@ -298,7 +299,9 @@ fn set_pairs(env: &mut Vec<(String, String)>, option: &str, words: &[String]) ->
     for pair in words.chunks_exact(2) {
         let (name, value) = (&pair[0], &pair[1]);
         if name.is_empty() || name.contains('=') {
-            return Err(format!("{option}: `{name}` is no name of a variable: write {option} NAME VALUE, or -x NAME=VALUE"));
+            return Err(format!(
+                "{option}: `{name}` is no name of a variable: write {option} NAME VALUE, or -x NAME=VALUE"
+            ));
         }
         set(env, name, value.clone());
     }

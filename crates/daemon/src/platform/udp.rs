@@ -611,7 +611,8 @@ impl Udp {
         let mut interest = PollFlags::POLLIN;
         interest.set(PollFlags::POLLOUT, self.choked);
         let socket = self.wire.socket.as_fd();
-        let (group, beside) = (self.groups.wire.as_ref().map(|w| w.socket.as_fd()), self.beside.as_ref().map(AsFd::as_fd));
+        let (group, beside) =
+            (self.groups.wire.as_ref().map(|w| w.socket.as_fd()), self.beside.as_ref().map(AsFd::as_fd));
         let count = 1 + usize::from(group.is_some()) + usize::from(beside.is_some());
         let mut others = group.into_iter().chain(beside);
         let mut other = || PollFd::new(others.next().unwrap_or(socket), PollFlags::POLLIN);
