@@ -124,7 +124,7 @@ fn cm_5_what_cannot_run_is_refused_with_what_to_do() {
     let file = cluster.write("strangers", "n0 slots=2\n\nn7\n");
     refused(&["-n", "2", "-hostfile", &file, "true"], &["line 3", "n7"]);
     refused(&["-n", "2", "--bogus", "true"], &["--bogus"]);
-    refused(&["-n", "1", "true", &"x".repeat(50_000)], &["50", "forward less", "in a file"]);
+    refused(&["-n", "1", "true", &"x".repeat(50_000)], &["bytes", "forward less", "in a file"]);
     let _running = Console::start(&cluster, 1, &["--name", "taken", "sleep", "60"]);
     cluster.wait_until("the job runs", |_| cluster.node(0).client().run_detail("taken").is_ok());
     refused(&["--name", "taken", "true"], &["taken", "another name"]);

@@ -102,8 +102,11 @@ impl Jobs {
         let started = tokio::time::timeout(START_PATIENCE, self.shepherd(terms(name, ranks))).await;
         match started {
             Ok(Ok(())) => {
-                // Its user may speak to it, too.
+                // Its user may speak to it, too: at once, for the console comes as soon as it knows where.
                 let user = user.filter(|u| u.0 != nix::unistd::geteuid().as_raw());
+                if let Some(user) = user {
+                    crate::shepherd::admit(&socket, user).map_err(|e| format!("cannot let user {} in: {e}", user.0))?;
+                }
                 self.order(name, Order::Say(ToShepherd::Await { job: job.0, user }));
                 Ok(socket)
             }

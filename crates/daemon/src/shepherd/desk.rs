@@ -102,11 +102,6 @@ impl Desk {
         self.callers.insert(caller, line);
     }
 
-    /// A user other than the one who may ask shepherds may ask this one, too.
-    pub(super) fn admit(path: &Path, (user, group): (u32, u32)) -> io::Result<()> {
-        std::os::unix::fs::chown(path, Some(user), Some(group))
-    }
-
     /// Whose process a caller is.
     pub(super) fn user(&self, caller: Caller) -> Option<u32> {
         self.callers.get(&caller).map(|line| line.user)
@@ -158,7 +153,12 @@ pub(crate) fn bind(path: &Path) -> io::Result<net::UnixListener> {
     Ok(listener)
 }
 
-/// The same, when the daemon has made it: our standard input.
+/// A user other than the one who may ask shepherds may ask the one that listens here, too.
+pub(crate) fn admit(path: &Path, (user, group): (u32, u32)) -> io::Result<()> {
+    std::os::unix::fs::chown(path, Some(user), Some(group))
+}
+
+/// A socket, when the daemon has made it: our standard input.
 fn inherited(path: &Path) -> Option<net::UnixListener> {
     let file = io::stdin().as_fd().try_clone_to_owned().ok()?;
     let listens = getsockopt(&file, AcceptConn).ok()?;

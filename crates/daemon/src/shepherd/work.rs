@@ -11,7 +11,7 @@
 
 use super::Shepherd;
 use super::console::Console;
-use super::desk::Desk;
+use super::desk::admit;
 use super::frames::{self, Words};
 use super::notice::{Notices, Page, placed};
 use super::pmi::{Pmi, Setting};
@@ -255,7 +255,7 @@ impl Shepherd {
             self.driver.platform_mut().wait_beside(file);
             let notices = Notices::new(self.driver.waker());
             if let Some(user) = work.user {
-                Desk::admit(&self.socket, user).map_err(|e| format!("cannot let user {} in: {e}", user.0))?;
+                admit(&self.socket, user).map_err(|e| format!("cannot let user {} in: {e}", user.0))?;
             }
             self.work = Some(Managed::open(work.clone(), now, watch, notices));
         }
