@@ -158,10 +158,9 @@ mod tests {
     fn ran(path: &str, words: &[&str], variables: &[(&str, &str)]) -> io::Result<(WaitStatus, String)> {
         let (mut out, theirs) = io::pipe()?;
         let nothing = std::fs::File::open("/dev/null")?;
-        let words = [path].iter().chain(words);
         let image = Image {
             path: &*text(path)?,
-            argv: &words.map(|word| text(word)).collect::<io::Result<Vec<_>>>()?,
+            argv: &[&[path], words].concat().into_iter().map(text).collect::<io::Result<Vec<_>>>()?,
             env: &environment(variables.iter().copied())?,
             wdir: c"/",
             standard: [nothing.as_raw_fd(), theirs.as_raw_fd(), theirs.as_raw_fd()],
