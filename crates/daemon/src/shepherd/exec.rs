@@ -159,7 +159,7 @@ mod tests {
         let (mut out, theirs) = io::pipe()?;
         let nothing = std::fs::File::open("/dev/null")?;
         let image = Image {
-            path: &*text(path)?,
+            path: &text(path)?,
             argv: &[&[path], words].concat().into_iter().map(text).collect::<io::Result<Vec<_>>>()?,
             env: &environment(variables.iter().copied())?,
             wdir: c"/",

@@ -185,7 +185,7 @@ impl Fits {
             path: &CString::new(path.as_os_str().as_bytes())?,
             argv: &program.argv.iter().map(|word| exec::text(word)).collect::<Result<Vec<_>, _>>()?,
             env: &exec::environment(own.chain(ours))?,
-            wdir: &*exec::text(&program.wdir)?,
+            wdir: &exec::text(&program.wdir)?,
             standard: standard.each_ref().map(AsRawFd::as_raw_fd),
             inherited: &inherited.iter().map(AsRawFd::as_raw_fd).collect::<Vec<_>>(),
             guise: self.guise.as_ref().map(|g| (g.user, g.group, &g.groups[..])),
