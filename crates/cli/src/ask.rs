@@ -102,6 +102,13 @@ impl Common {
 /// An error of a client, with its exit code and advice.
 pub(crate) fn failed(error: &Error) -> ExitCode {
     match error {
+        Error::Unreachable { why, .. } if why.kind() == std::io::ErrorKind::PermissionDenied => {
+            eprintln!("phalanx: {error}");
+            eprintln!(
+                "phalanx: users other than the daemon's reach it when `socket_group` of its configuration names a group of theirs"
+            );
+            EXIT_UNREACHABLE.into()
+        }
         Error::Unreachable { .. } => {
             eprintln!("phalanx: {error}");
             eprintln!("phalanx: start one with `phalanx agent`, or a cluster on this machine with `phalanx dev up 3`");

@@ -303,6 +303,11 @@ impl<P: Platform, M: Resident> Driver<P, M> {
         &self.platform
     }
 
+    /// The platform, for what it alone can.
+    pub fn platform_mut(&mut self) -> &mut P {
+        &mut self.platform
+    }
+
     /// FI-3: the fault injector below the seal.
     pub fn injector(&mut self) -> &mut Injector<Addr> {
         &mut self.wire

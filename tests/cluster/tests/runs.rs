@@ -2,12 +2,14 @@
 //! replicas of the manager die.
 
 use nix::sys::signal::{Signal, kill};
-use nix::unistd::Pid;
+use nix::unistd::{Group, Pid, geteuid};
 use phalanx_client::api::manage::{Run, RunState};
 use phalanx_cluster::console::{Console, job, kill_node, node_of, run, shepherd, wait_until_over};
-use phalanx_cluster::{Cluster, PATIENCE};
+use phalanx_cluster::{Cluster, PATIENCE, binary};
 use std::io::Write;
 use std::os::unix::fs::PermissionsExt;
+use std::os::unix::process::CommandExt;
+use std::process::{Command, Stdio};
 use std::time::Instant;
 
 const SAY: &str = "echo rank $PHALANX_RANK of $PHALANX_SIZE on $PHALANX_NODE";
@@ -122,7 +124,48 @@ fn cm_5_what_cannot_run_is_refused_with_what_to_do() {
     let file = cluster.write("strangers", "n0 slots=2\n\nn7\n");
     refused(&["-n", "2", "-hostfile", &file, "true"], &["line 3", "n7"]);
     refused(&["-n", "2", "--bogus", "true"], &["--bogus"]);
+    refused(&["-n", "1", "true", &"x".repeat(50_000)], &["bytes", "forward less", "in a file"]);
+    let _running = Console::start(&cluster, 1, &["--name", "taken", "sleep", "60"]);
+    cluster.wait_until("the job runs", |_| cluster.node(0).client().run_detail("taken").is_ok());
+    refused(&["--name", "taken", "true"], &["taken", "another name"]);
+    for arguments in [["job", "show", "none"], ["job", "log", "none"], ["job", "kill", "none"]] {
+        let (status, _, said) = cluster.command(0, &arguments);
+        assert!(status == Some(2) && said.contains("phalanx job ls"), "{arguments:?}: {said}");
+    }
+    let (status, _, said) = cluster.command(0, &["drain", "elsewhere"]);
+    assert!(status == Some(1) && said.contains("elsewhere") && said.contains("phalanx drain"), "{said}");
     assert_eq!(run(&cluster, 0, &["-n", "9", "-oversubscribe", "true"]).status, Some(0));
+}
+
+/// CM-2: users of the socket's group run jobs of their own, as themselves; others are told how they would get there.
+#[test]
+fn cm_2_users_of_the_group_run_jobs_as_themselves() {
+    const USER: u32 = 65534;
+    /// One that each system has, but for root's.
+    const GROUP: u32 = 1;
+    let group = Group::from_gid(GROUP.into()).ok().flatten().filter(|_| geteuid().is_root());
+    let Some(group) = group else {
+        return eprintln!("skipped: only root can be somebody else, in a group that has a name");
+    };
+    let mut cluster = Cluster::empty();
+    let config = cluster.write("group.toml", &format!("socket_group = \"{}\"\n", group.name));
+    let arguments = ["--expect", "2", "--slots", "2", "--config", &config];
+    (0..2).for_each(|_| _ = cluster.add(&arguments));
+    cluster.wait_until_managed(2);
+    // Somebody else passes through the folders of the story.
+    for dir in cluster.node(0).dir().ancestors().take(2) {
+        std::fs::set_permissions(dir, std::fs::Permissions::from_mode(0o755)).expect("a folder of ours");
+    }
+    let as_user = |group: u32| {
+        let mut command = Command::new(binary());
+        command.args(["run", "-n", "4", "sh", "-c", "echo rank of $(id -u)"]).current_dir("/");
+        command.env("PHALANX_SOCKET", cluster.node(0).socket()).stdin(Stdio::null()).uid(USER).gid(group);
+        let ended = command.output().expect("the command runs");
+        (ended.status.code(), String::from_utf8_lossy(&[ended.stdout, ended.stderr].concat()).into_owned())
+    };
+    assert_eq!(as_user(GROUP), (Some(0), "rank of 65534\n".repeat(4)));
+    let (status, said) = as_user(USER);
+    assert!(status == Some(69) && said.contains("socket_group"), "{status:?} {said}");
 }
 
 /// Signals go to all ranks; the second interrupt kills.

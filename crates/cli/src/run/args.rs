@@ -40,7 +40,7 @@ pub(crate) struct Args {
     label: bool,
     /// End the job after this time; the exit status is 124 then
     #[arg(long, value_name = "SECONDS")]
-    timeout: Option<f64>,
+    timeout: Option<String>,
     /// Start more ranks than there are slots
     #[arg(long)]
     oversubscribe: bool,
@@ -191,7 +191,7 @@ impl Args {
             (None, Some(file)) => hosts::read(file)?,
             (None, None) => Vec::new(),
         };
-        let timeout_ms = self.timeout.map(milliseconds).transpose()?;
+        let timeout_ms = self.timeout.as_deref().map(milliseconds).transpose()?;
         let on_failure = match self.on_failure {
             Policy::Abort => OnFailure::Abort,
             Policy::Restart => OnFailure::Restart,
@@ -203,7 +203,7 @@ impl Args {
             return Err(format!("--spares: nothing starts again with --on-failure {policy}: use respawn or restart"));
         }
         let mut base = if self.genvnone { Vec::new() } else { environment() };
-        self.genv.chunks_exact(2).for_each(|pair| set(&mut base, &pair[0], pair[1].clone()));
+        set_pairs(&mut base, "-genv", &self.genv)?;
         let programs = programs(self.first, &base)?;
         let wanted = RunWanted {
             name: self.name,
@@ -222,9 +222,11 @@ impl Args {
     }
 }
 
-fn milliseconds(seconds: f64) -> Result<u64, String> {
-    let fine = seconds.is_finite() && seconds > 0.0 && seconds < 1e9;
-    if fine { Ok((seconds * 1e3).ceil() as u64) } else { Err(format!("--timeout: {seconds} is no number of seconds")) }
+fn milliseconds(seconds: &str) -> Result<u64, String> {
+    let fine = seconds.parse().ok().filter(|s: &f64| s.is_finite() && *s > 0.0 && *s < 1e9);
+    let fine =
+        fine.ok_or_else(|| format!("--timeout: `{seconds}` is no number of seconds: more than 0, such as 90 or 0.5"))?;
+    Ok((fine * 1e3).ceil() as u64)
 }
 
 /// The first program has been read by clap up to its arguments, which hold all others.
@@ -237,7 +239,11 @@ fn programs(mut first: Local, base: &[(String, String)]) -> Result<Vec<Program>,
         if part.is_empty() {
             return Err(format!("nothing follows a `{NEXT}`: give another program, or leave it out"));
         }
-        let further = Further::try_parse_from(part).map_err(|e| e.to_string().trim().to_owned())?;
+        let said = |e: clap::Error| {
+            let (said, number) = (e.to_string(), programs.len() + 1);
+            format!("program {number}: {}", said.strip_prefix("error: ").unwrap_or(&said).trim())
+        };
+        let further = Further::try_parse_from(part).map_err(said)?;
         programs.push(further.local.program(base)?);
     }
     if programs.len() > PROGRAMS_MAX {
@@ -249,9 +255,10 @@ fn programs(mut first: Local, base: &[(String, String)]) -> Result<Vec<Program>,
 impl Local {
     fn program(self, base: &[(String, String)]) -> Result<Program, String> {
         let mut env = base.to_vec();
-        self.env.chunks_exact(2).for_each(|pair| set(&mut env, &pair[0], pair[1].clone()));
+        set_pairs(&mut env, "-env", &self.env)?;
         for export in &self.export {
             match export.split_once('=') {
+                Some(("", _)) => return Err(format!("-x {export}: a variable has a name: write -x NAME=VALUE")),
                 Some((name, value)) => set(&mut env, name, value.to_owned()),
                 None => {
                     let value = std::env::var(export)
@@ -285,6 +292,20 @@ fn environment() -> Vec<(String, String)> {
     let ours = |name: &str| name == phalanx_client::SOCKET_VARIABLE || name.starts_with("PMI_");
     let texts = std::env::vars_os().filter_map(|(k, v)| Some((k.into_string().ok()?, v.into_string().ok()?)));
     texts.filter(|(name, _)| !ours(name)).collect()
+}
+
+/// Variables that are named with their values behind an option.
+fn set_pairs(env: &mut Vec<(String, String)>, option: &str, words: &[String]) -> Result<(), String> {
+    for pair in words.chunks_exact(2) {
+        let (name, value) = (&pair[0], &pair[1]);
+        if name.is_empty() || name.contains('=') {
+            return Err(format!(
+                "{option}: `{name}` is no name of a variable: write {option} NAME VALUE, or -x NAME=VALUE"
+            ));
+        }
+        set(env, name, value.clone());
+    }
+    Ok(())
 }
 
 fn set(env: &mut Vec<(String, String)>, name: &str, value: String) {
@@ -352,6 +373,12 @@ mod tests {
             ("-x NO_SUCH_VARIABLE_HERE true", "no such variable"),
             ("--timeout 0 true", "--timeout"),
             ("--timeout nan true", "--timeout"),
+            ("--timeout soon true", "`soon` is no number of seconds"),
+            ("--timeout=-1 true", "`-1` is no number of seconds"),
+            ("-genv A=1 true x", "-genv: `A=1` is no name"),
+            ("-n 1 true : -env =1 2 true", "-env: `=1` is no name"),
+            ("-x =1 true", "-x NAME=VALUE"),
+            ("-n 1 true : -n 1 true : -np many true", "program 3: invalid value 'many'"),
             ("-n 1000000 a : -n 1000000 b", "too many"),
             ("--hostfile /no/such/file true", "/no/such/file"),
             ("--host a[1- true", "a[1-"),

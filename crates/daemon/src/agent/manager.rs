@@ -55,7 +55,7 @@ pub enum ManagerError {
     /// What is to be run takes too much room.
     #[error(
         "programs, arguments and environment take {0} bytes, and a job holds {SPEC_MAX}: forward less of the environment \
-         (--genvnone, -x NAME)"
+         (--genvnone, -x NAME), and give what is long in a file"
     )]
     TooLong(usize),
 }
@@ -85,7 +85,7 @@ fn entries(record: Record<'_>) -> Vec<Entry> {
         Record::Order { epoch, replaces, bytes } => vec![Entry::Record { epoch, replaces, bytes: bytes.to_vec() }],
         Record::Group(bytes) => vec![page("group", bytes)],
         Record::Acceptor(bytes) => vec![page("acceptor", bytes)],
-        Record::Executed(bytes) => vec![page("executed", bytes)],
+        Record::Executed(bytes) => vec![Entry::Mark { name: "executed", bytes: bytes.to_vec() }],
         Record::State { epoch, bytes } => vec![page("state", bytes), Entry::Forget { before: epoch.saturating_sub(1) }],
     }
 }

@@ -19,6 +19,9 @@ use tokio::time::Instant;
 const SEEK: Duration = Duration::from_millis(500);
 /// How often it is said where tasks are, and looked where others are.
 const REFRESH: Duration = Duration::from_secs(5);
+/// A job of the manager's that is over sooner is not told to others: the manager knows where it is, and for a job on many nodes each of them
+/// would hear of each other one, twice.
+const SETTLE: Duration = Duration::from_millis(500);
 /// Events that are read at once.
 const EVENTS: usize = 256;
 
@@ -29,6 +32,8 @@ pub(super) enum Order {
     Cast(Vec<u8>),
     /// Just this.
     Say(ToShepherd),
+    /// Where its other shepherds are, by their nodes' names.
+    Know(BTreeMap<String, SocketAddr>),
 }
 
 /// Keeps in touch with a shepherd.
@@ -43,6 +48,10 @@ pub(super) struct Keeper {
     told: Option<Vec<Place>>,
     asked: BTreeMap<u64, oneshot::Sender<Option<JobView>>>,
     next: u64,
+    /// Where its tasks are is told to others from then on.
+    posts_at: Instant,
+    /// It was.
+    has_posted: bool,
     orders: mpsc::UnboundedReceiver<Order>,
     ordered: mpsc::UnboundedSender<Order>,
     /// Who waits until it has said what it runs.
@@ -68,6 +77,8 @@ impl Keeper {
             told: None,
             asked: BTreeMap::new(),
             next: 0,
+            posts_at: Instant::now(),
+            has_posted: false,
             orders,
             ordered,
             greets: None,
@@ -88,7 +99,7 @@ impl Keeper {
         reading.abort();
         self.jobs.lock().remove(&self.name);
         self.jobs.on_shepherd_gone(&self.name);
-        if let Some(terms) = self.terms {
+        if let Some(terms) = self.terms.filter(|_| self.has_posted) {
             self.jobs.0.remote.tell(move |agent| agent.post_job(&terms, None));
         }
     }
@@ -102,6 +113,10 @@ impl Keeper {
         let mut after = journal.last();
         self.greet(to).await?;
         let mut look_at = Instant::now();
+        if self.terms.is_some() && self.jobs.is_managed(&self.name) {
+            self.posts_at = look_at + SETTLE;
+            look_at = self.posts_at;
+        }
         loop {
             tokio::select! {
                 words = heard.recv() => self.on_words(words.ok_or(Gone)?),
@@ -116,7 +131,8 @@ impl Keeper {
                 }
                 () = tokio::time::sleep_until(look_at) => {
                     self.look(to).await?;
-                    let rests = self.place.is_some() || self.told.as_ref().is_some_and(|t| !t.is_empty());
+                    let is_found = self.place.is_some() || self.told.as_ref().is_some_and(|t| !t.is_empty());
+                    let rests = is_found || self.jobs.is_managed(&self.name);
                     look_at = Instant::now() + if rests { REFRESH } else { SEEK };
                 }
             }
@@ -170,9 +186,10 @@ impl Keeper {
         }
     }
 
-    fn post(&self) {
-        if let Some(terms) = self.terms.clone() {
+    fn post(&mut self) {
+        if let Some(terms) = self.terms.clone().filter(|_| Instant::now() >= self.posts_at) {
             let place = self.place.clone();
+            self.has_posted = true;
             self.jobs.0.remote.tell(move |agent| agent.post_job(&terms, place.as_ref()));
         }
     }
@@ -182,6 +199,10 @@ impl Keeper {
             Order::Show(tell) => tell,
             Order::Cast(frame) => return to.write_all(&frame).await.map_err(|_| Gone),
             Order::Say(words) => return say(to, &words).await,
+            Order::Know(others) => {
+                self.others.extend(others);
+                return Ok(());
+            }
         };
         self.asked.retain(|_, t| !t.is_closed());
         self.next += 1;
@@ -204,7 +225,11 @@ impl Keeper {
                 say(to, &ToShepherd::Keys { keys, cluster }).await?;
                 Ok(false)
             }
-            What::Attribute { key, .. } => Ok(key.strip_prefix(ATTRIBUTE) == Some(self.name.as_str())),
+            What::Attribute { key, .. } => {
+                let is_ours = key.strip_prefix(ATTRIBUTE) == Some(self.name.as_str());
+                // The manager says where tasks of its jobs are.
+                Ok(is_ours && !self.jobs.is_managed(&self.name))
+            }
             What::Gap => Ok(true),
             _ => Ok(false),
         }
@@ -212,6 +237,10 @@ impl Keeper {
 
     /// Where tasks of the job are goes to the shepherd; where its own are goes to the others.
     async fn look(&mut self, to: &mut OwnedWriteHalf) -> Result<(), Gone> {
+        let is_managed = self.jobs.is_managed(&self.name);
+        if is_managed && self.place.is_some() {
+            self.post();
+        }
         let posts: Option<Vec<Post>> = self.jobs.posts(&self.name).await.map_err(|_| Gone)?;
         let Some(posts) = posts else { return Ok(()) };
         // Who is gone is remembered: its shepherd must be asked when the zone says that its node failed.
@@ -221,7 +250,7 @@ impl Keeper {
             say(to, &ToShepherd::Places { places: places.clone() }).await?;
             self.told = Some(places);
         }
-        if self.place.is_some() {
+        if !is_managed && self.place.is_some() {
             self.post();
         }
         Ok(())

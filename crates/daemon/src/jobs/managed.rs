@@ -102,14 +102,22 @@ impl Jobs {
         let started = tokio::time::timeout(START_PATIENCE, self.shepherd(terms(name, ranks))).await;
         match started {
             Ok(Ok(())) => {
-                // Its user may speak to it, too.
+                // Its user may speak to it, too: at once, for the console comes as soon as it knows where.
                 let user = user.filter(|u| u.0 != nix::unistd::geteuid().as_raw());
+                if let Some(user) = user {
+                    crate::shepherd::admit(&socket, user).map_err(|e| format!("cannot let user {} in: {e}", user.0))?;
+                }
                 self.order(name, Order::Say(ToShepherd::Await { job: job.0, user }));
                 Ok(socket)
             }
             Ok(Err(why)) => Err(format!("cannot start the shepherd of job `{name}`: {why}")),
             Err(_) => Err(format!("the shepherd of job `{name}` does not answer")),
         }
+    }
+
+    /// True when the manager runs it.
+    pub(super) fn is_managed(&self, name: &str) -> bool {
+        self.managed().by_name.contains_key(name)
     }
 
     fn begin(&self, table: &mut Table, name: String, job: JobId, attempt: u32) -> mpsc::UnboundedSender<Command> {
@@ -248,6 +256,10 @@ impl Carrier {
             }
             Command::Go { attempt, life, posts, console } => {
                 let (attempt, home) = (attempt.number, console.as_ref().and_then(address));
+                let others = self.shares.iter().zip(&posts).filter_map(|(s, p)| Some((s.name.clone(), address(p)?)));
+                if life == 0 {
+                    self.jobs.order(&self.name, Order::Know(others.collect()));
+                }
                 self.say(if life == 0 {
                     let crews = self.shares.iter().zip(&posts).filter_map(|(s, p)| crew(p, &s.ranks)).collect();
                     ToShepherd::Go { attempt, home, crews }

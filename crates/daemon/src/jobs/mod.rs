@@ -17,7 +17,7 @@ pub mod spec;
 
 use crate::agent::jobs::Post;
 use crate::agent::{Ended, Remote, RumourError, journal::Journal};
-use crate::shepherd::words::Terms;
+use crate::shepherd::{self, words::Terms};
 use futures_util::future::join_all;
 use keeper::{Keeper, Order};
 use phalanx_api::Phase;
@@ -28,7 +28,8 @@ use phalanx_protocol::rumour::Id;
 use phalanx_protocol::view::tree::{Tree, TreeError};
 use std::collections::BTreeMap;
 use std::io;
-use std::os::unix::fs::DirBuilderExt;
+use std::os::fd::OwnedFd;
+use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -37,12 +38,14 @@ use tokio::net::UnixStream;
 use tokio::runtime::Handle;
 use tokio::sync::{mpsc, oneshot};
 
+/// Users whose jobs run here pass through it to the sockets that they may open, and see no others.
+const DIR_MODE: u32 = 0o711;
 /// The longest path of a Unix socket.
 const PATH_MAX: usize = 107;
-/// A shepherd listens within this time.
+/// A shepherd says who it is within this time.
 const START_PATIENCE: Duration = Duration::from_secs(5);
-/// Between two looks whether it does.
-const LOOK: Duration = Duration::from_millis(5);
+/// One that is gone before that has ended within this time.
+const LAST_WORDS: Duration = Duration::from_secs(1);
 /// A shepherd answers within this time.
 const ANSWER_PATIENCE: Duration = Duration::from_secs(2);
 /// Tasks in one part of an answer to another node.
@@ -230,27 +233,31 @@ impl Jobs {
             let why = format!("the path {} is too long for a socket: choose a shorter --socket", socket.display());
             return Err(io::Error::new(io::ErrorKind::InvalidInput, why));
         }
-        std::fs::DirBuilder::new().recursive(true).mode(0o700).create(&self.0.dir)?;
+        std::fs::DirBuilder::new().recursive(true).mode(DIR_MODE).create(&self.0.dir)?;
+        // Whoever made it.
+        std::fs::set_permissions(&self.0.dir, std::fs::Permissions::from_mode(DIR_MODE))?;
+        let listener = shepherd::bind(socket)?;
         let program = std::env::var_os(COMMAND).map_or_else(std::env::current_exe, |p| Ok(p.into()))?;
         let mut command = tokio::process::Command::new(program);
-        // It outlives us, and what ends us from a terminal is not meant for it.
-        command.arg("shepherd").arg(socket).process_group(0).stdin(Stdio::null()).stdout(Stdio::null());
+        // Its socket is there before it is: what is said to it meanwhile waits there.
+        command.arg("shepherd").arg(socket).stdin(OwnedFd::from(listener)).stdout(Stdio::null());
         let mut child = command.spawn()?;
-        let end = tokio::time::Instant::now() + START_PATIENCE;
-        let stream = loop {
-            match UnixStream::connect(socket).await {
-                Ok(stream) => break stream,
-                Err(e) if tokio::time::Instant::now() > end => return Err(e),
-                Err(_) => tokio::time::sleep(LOOK).await,
-            }
-            if let Some(status) = child.try_wait()? {
-                return Err(io::Error::other(format!("it ended at once, {status}")));
-            }
-        };
-        self.0.runtime.spawn(async move { child.wait().await });
-        let keeper = Keeper::new(self.clone(), terms.name.clone(), Some(terms));
+        // When it ends nobody holds its socket.
+        drop(command);
+        let stream = UnixStream::connect(socket).await?;
+        let (tell, told) = oneshot::channel();
+        let keeper = Keeper::new(self.clone(), terms.name.clone(), Some(terms)).greeted(tell);
         self.0.runtime.spawn(keeper.keep(stream));
-        Ok(())
+        if let Ok(Ok(())) = tokio::time::timeout(START_PATIENCE, told).await {
+            self.0.runtime.spawn(async move { child.wait().await });
+            return Ok(());
+        }
+        if let Ok(status) = tokio::time::timeout(LAST_WORDS, child.wait()).await {
+            return Err(io::Error::other(format!("it ended at once, {}", status?)));
+        }
+        // One that says nothing is of no use, and must not become so later.
+        let _ = child.start_kill();
+        Err(io::Error::new(io::ErrorKind::TimedOut, "it says nothing"))
     }
 
     /// Where tasks of a job are; `None` while this node does not know its zone yet.

@@ -25,7 +25,7 @@ use socket::{Patience, RUN_BYTES, RUN_DATAGRAMS, Received, Wire};
 use std::collections::HashMap;
 use std::io::IoSlice;
 use std::net::{IpAddr, SocketAddr, UdpSocket};
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 
 /// Packets that wait for [`Platform::flush`]; the next send is refused.
@@ -135,6 +135,8 @@ pub struct Udp {
     lively: bool,
     /// A wait has just found that nothing is there.
     is_drained: bool,
+    /// Something else to wait for.
+    beside: Option<OwnedFd>,
     looks: u32,
     /// Waits in a row in a poll, because the alarm would have had to be woken, that a packet ended.
     polled: u32,
@@ -170,6 +172,7 @@ impl Udp {
             again: false,
             lively: false,
             is_drained: false,
+            beside: None,
             looks: 0,
             polled: 0,
             group_looks: 0,
@@ -180,6 +183,12 @@ impl Udp {
             counts: Counts::default(),
             wire,
         })
+    }
+
+    /// Waits for this file, too, as long as it has something to read: a wait ends with [`Woke::Ready`] then. For who hears it often, so that
+    /// no thread has to wait for it and ring; a lone packet costs a call more from now on.
+    pub fn wait_beside(&mut self, file: OwnedFd) {
+        self.beside = Some(file);
     }
 
     /// What happened so far.
@@ -314,7 +323,8 @@ impl Platform for Udp {
                 return Woke::Called;
             }
             let now = self.clock.now();
-            let (left, blocks) = (until.since(now), self.groups.wire.is_none() && !self.choked);
+            let left = until.since(now);
+            let blocks = self.groups.wire.is_none() && !self.choked && self.beside.is_none();
             let patience = self.wire.patience_for(left).filter(|p| *p == Patience::Long || self.lively);
             let woke = match patience {
                 Some(patience) if blocks => self.wait_for_a_packet(patience),
@@ -600,10 +610,14 @@ impl Udp {
         sharpen();
         let mut interest = PollFlags::POLLIN;
         interest.set(PollFlags::POLLOUT, self.choked);
-        let main = PollFd::new(self.wire.socket.as_fd(), interest);
-        let group = self.groups.wire.as_ref().map_or(&self.wire, |wire| wire).socket.as_fd();
-        let mut both = [main, PollFd::new(group, PollFlags::POLLIN)];
-        let files = if self.groups.wire.is_some() { &mut both[..] } else { &mut both[..1] };
+        let socket = self.wire.socket.as_fd();
+        let (group, beside) =
+            (self.groups.wire.as_ref().map(|w| w.socket.as_fd()), self.beside.as_ref().map(AsFd::as_fd));
+        let count = 1 + usize::from(group.is_some()) + usize::from(beside.is_some());
+        let mut others = group.into_iter().chain(beside);
+        let mut other = || PollFd::new(others.next().unwrap_or(socket), PollFlags::POLLIN);
+        let mut all = [PollFd::new(socket, interest), other(), other()];
+        let files = &mut all[..count];
         let left = (until != Instant::NEVER).then(|| TimeSpec::from_duration(until.since(now).into()));
         let ready = ppoll(files, left, None);
         let main = files[0].revents().unwrap_or(PollFlags::empty());
@@ -617,7 +631,7 @@ impl Udp {
                 (self.clock.now() >= until).then_some(Woke::Deadline)
             }
             // Only taking it shows whether it is a packet, or a ring that came too late to matter.
-            Ok(_) if main == PollFlags::POLLIN => match self.wire.receive() {
+            Ok(1) if main == PollFlags::POLLIN => match self.wire.receive() {
                 Ok(received) if self.is_bell(received.from) => None,
                 Ok(received) => {
                     self.waiting = Some(received);
@@ -633,6 +647,7 @@ impl Udp {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::io::{Read, Write};
 
     fn open() -> Udp {
         Udp::open(Options::at("127.0.0.1:0".parse().unwrap())).unwrap()
@@ -661,6 +676,30 @@ mod tests {
         let lengths: Vec<usize> = wait_for(&mut b, 11).iter().map(Vec::len).collect();
         assert_eq!(lengths, [[100; 10].as_slice(), &[40]].concat());
         assert_eq!(wait_for(&mut c, 1), [[11; 100]]);
+    }
+
+    /// A file that can be read ends a wait as often as it can, and packets come as they always do.
+    #[test]
+    fn a_file_beside_the_socket_ends_a_wait() {
+        let (mut a, mut b) = (open(), open());
+        let (mut reader, mut writer) = std::io::pipe().unwrap();
+        b.wait_beside(reader.try_clone().unwrap().into());
+        let (until, waker) = (b.now() + Duration::from_secs(5), b.waker());
+        writer.write_all(b"xy").unwrap();
+        for _ in 0..2 {
+            assert_eq!(b.wait(until), Woke::Ready);
+            assert_eq!(b.receive(&mut |_, _| panic!("no packet was sent")), Ok(0));
+            reader.read_exact(&mut [0]).unwrap();
+        }
+        assert_eq!(b.wait(b.now() + Duration::from_millis(2)), Woke::Deadline);
+        waker.wake();
+        assert_eq!(b.wait(until), Woke::Called);
+        // Both at once.
+        writer.write_all(b"z").unwrap();
+        a.send(b.local(), Buf::copy_of(b"packet"), None).unwrap();
+        a.flush(&mut |_, _| {});
+        assert_eq!(wait_for(&mut b, 1), [b"packet"]);
+        assert_eq!(b.wait(until), Woke::Ready);
     }
 
     /// CL-2: the first bulk makes the kernel coalesce, and nothing is lost over it.

@@ -5,12 +5,16 @@
 
 use crate::platform::Waker;
 use crate::shepherd::words;
+use nix::sys::socket::getsockopt;
+use nix::sys::socket::sockopt::AcceptConn;
 use phalanx_api::jobs::{self, FRAME_MAX, Parcel, frame_length};
 use phalanx_api::run::{INPUT, ToConsoleShepherd};
 use phalanx_api::{casts, reduce};
 use std::collections::BTreeMap;
 use std::io;
+use std::os::fd::AsFd;
 use std::os::unix::fs::PermissionsExt;
+use std::os::unix::net;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock, mpsc};
@@ -76,15 +80,12 @@ pub(super) struct Desk {
 }
 
 impl Desk {
-    /// Listens at `path`; what was there before is replaced.
+    /// Listens at `path`: with the socket that the daemon has made for it, if it has.
     pub(super) fn open(path: &Path) -> io::Result<Self> {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-        match std::fs::remove_file(path) {
-            Err(e) if e.kind() != io::ErrorKind::NotFound => return Err(e),
-            _ => {}
-        }
-        let listener = runtime.block_on(async { UnixListener::bind(path) })?;
-        std::fs::set_permissions(path, std::fs::Permissions::from_mode(SOCKET_MODE))?;
+        let listener = inherited(path).map_or_else(|| bind(path), Ok)?;
+        listener.set_nonblocking(true)?;
+        let listener = runtime.block_on(async { UnixListener::from_std(listener) })?;
         let (tell, spoken) = mpsc::channel();
         let waker = Arc::<OnceLock<Waker>>::default();
         let ear = Ear { tell, waker: Arc::clone(&waker) };
@@ -99,11 +100,6 @@ impl Desk {
 
     pub(super) fn came(&mut self, caller: Caller, line: Line) {
         self.callers.insert(caller, line);
-    }
-
-    /// A user other than the one who may ask shepherds may ask this one, too.
-    pub(super) fn admit(path: &Path, (user, group): (u32, u32)) -> io::Result<()> {
-        std::os::unix::fs::chown(path, Some(user), Some(group))
     }
 
     /// Whose process a caller is.
@@ -144,6 +140,31 @@ impl Desk {
         // It may just have gone.
         let _ = line.to.send(frame);
     }
+}
+
+/// The socket of a shepherd that listens at `path`; what was there before is replaced.
+pub(crate) fn bind(path: &Path) -> io::Result<net::UnixListener> {
+    match std::fs::remove_file(path) {
+        Err(e) if e.kind() != io::ErrorKind::NotFound => return Err(e),
+        _ => {}
+    }
+    let listener = net::UnixListener::bind(path)?;
+    std::fs::set_permissions(path, std::fs::Permissions::from_mode(SOCKET_MODE))?;
+    Ok(listener)
+}
+
+/// A user other than the one who may ask shepherds may ask the one that listens here, too.
+pub(crate) fn admit(path: &Path, (user, group): (u32, u32)) -> io::Result<()> {
+    std::os::unix::fs::chown(path, Some(user), Some(group))
+}
+
+/// A socket, when the daemon has made it: our standard input.
+fn inherited(path: &Path) -> Option<net::UnixListener> {
+    let file = io::stdin().as_fd().try_clone_to_owned().ok()?;
+    let listens = getsockopt(&file, AcceptConn).ok()?;
+    let listener = net::UnixListener::from(file);
+    let is_ours = listener.local_addr().ok()?.as_pathname() == Some(path);
+    (listens && is_ours).then_some(listener)
 }
 
 #[derive(Clone)]

@@ -174,7 +174,8 @@ impl Shepherd {
             _ => {}
         }
         let Some(work) = &mut self.work else { return };
-        let nodes = work.nodes();
+        // The names of all nodes take as long as there are ranks, and there is a word for each rank's end.
+        let nodes = if matches!(words, Words::Started { .. }) { work.nodes() } else { Vec::new() };
         let Some(console) = &mut work.console else { return };
         match words {
             Words::Started { attempt, ranks } => console.on_started(from, attempt, &ranks, &nodes, &mut self.desk),

@@ -21,6 +21,7 @@
 //! | `work` | a job that the manager runs: what is to be done, and what came of it |
 //! | `ranks` | its processes here, their pipes and ends |
 //! | `spawn` | how they are started |
+//! | `exec` | without a copy of us |
 //! | `spawned` | jobs that they have started themselves |
 //! | [`sweep`] | how nothing of them stays |
 //! | `talk` | what their MPI libraries ask for, over sockets |
@@ -32,6 +33,7 @@
 
 mod console;
 mod desk;
+mod exec;
 mod frames;
 mod home;
 pub mod news;
@@ -55,9 +57,10 @@ use crate::store::{self, Key, unhex};
 use crate::wires::Wires;
 use crate::{Driver, Platform, Udp};
 use desk::{Caller, Desk, Heard, Spoken};
+pub(crate) use desk::{admit, bind};
 use news::News;
 use nix::sys::prctl::set_child_subreaper;
-use nix::unistd::geteuid;
+use nix::unistd::{geteuid, setsid};
 use phalanx_api::jobs::{JobCounts, JobView, TaskInfo, TaskState};
 use phalanx_core::{Addr, Boot, Duration, Instant};
 use phalanx_protocol::company::{Company, Gift, Seat};
@@ -151,6 +154,8 @@ struct Shepherd {
 /// # Errors
 /// See [`ShepherdError`].
 pub fn run(socket: &Path) -> Result<(), ShepherdError> {
+    // Neither what is typed at the daemon's terminal is meant for it, nor what that shares with others. One that leads a group stays there.
+    let _ = setsid();
     // Before there is another thread.
     watch::hold_deaths().map_err(|e| ShepherdError::Processes(e.into()))?;
     // What ranks leave behind is ours.

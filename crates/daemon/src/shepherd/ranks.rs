@@ -274,7 +274,7 @@ impl Ranks {
 impl Shepherd {
     /// What happened to processes and their files since this was last looked at.
     pub(super) fn tend_ranks(&mut self) {
-        while let Some(ready) = self.work.as_ref().and_then(|w| w.ranks.watch.next()) {
+        while let Some(ready) = self.work.as_mut().and_then(|w| w.ranks.watch.next()) {
             match ready {
                 Ready::Deaths => self.on_deaths(),
                 Ready::File(mark) => self.on_ready(mark),

@@ -4,22 +4,22 @@
 //! because another one may be started in its place. What a rank starts itself is adopted by the shepherd, which ends it with the job; what
 //! a killed shepherd leaves is found by its environment, see [`sweep`](super::sweep).
 
+use super::exec::{self, Image};
 use super::sweep::MARK;
 use super::words::Work;
 use nix::errno::Errno;
-use nix::fcntl::{FcntlArg, FdFlag, OFlag, fcntl};
-use nix::sys::prctl::set_pdeathsig;
+use nix::fcntl::{FcntlArg, OFlag, fcntl};
+use nix::libc::STDERR_FILENO;
 use nix::sys::resource::{Resource, getrlimit, rlim_t, setrlimit};
-use nix::sys::signal::Signal;
-use nix::unistd::{Gid, Pid, Uid, User, geteuid, getgrouplist, getppid, setgid, setgroups, setuid};
+use nix::unistd::{Gid, Pid, Uid, User, geteuid, getgrouplist};
 use phalanx_api::run::Program;
 use std::ffi::CString;
+use std::fs::File;
 use std::io::{self, PipeReader, PipeWriter};
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
-use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
 
 /// Where programs are looked for whose environment has no `PATH`.
 const PATH: &str = "/usr/local/bin:/usr/bin:/bin";
@@ -171,55 +171,33 @@ impl Fits {
         let Fit { path, program } = fit.ok_or(io::ErrorKind::NotFound)?;
         let (out, err) = (io::pipe()?, io::pipe()?);
         // One rank reads what is typed; the others find nothing at once.
-        let input = if rank == 0 { Some(io::pipe()?) } else { None };
-        let mut command = Command::new(path);
-        let (name, arguments) = program.argv.split_first().ok_or(io::ErrorKind::InvalidInput)?;
-        command.arg0(name).args(arguments).current_dir(&program.wdir).process_group(0).env_clear();
-        command.envs(program.env.iter().map(|(k, v)| (k, v)));
-        command.envs(variables.iter().map(|(k, v)| (k, v)));
-        command.env("PWD", &program.wdir);
-        let (input, stdin) = match input {
-            Some((theirs, ours)) => (Some(unblocked(ours)?), Stdio::from(theirs)),
-            None => (None, Stdio::null()),
+        let (input, stdin) = match rank {
+            0 => {
+                let (theirs, ours) = io::pipe()?;
+                (Some(unblocked(ours)?), OwnedFd::from(theirs))
+            }
+            _ => (None, OwnedFd::from(File::open("/dev/null")?)),
         };
-        command.stdin(stdin).stdout(out.1).stderr(err.1);
-        let (guise, shepherd) = (self.guise.clone(), Pid::this());
-        let inherited: Vec<i32> = inherited.iter().map(AsRawFd::as_raw_fd).collect();
-        let last = move || {
-            if let Some(guise) = &guise {
-                setgroups(&guise.groups)?;
-                setgid(guise.group)?;
-                setuid(guise.user)?;
-            }
-            if let Some((soft, hard)) = files {
-                setrlimit(Resource::RLIMIT_NOFILE, soft, hard)?;
-            }
-            // Another user forgets it, so this comes after.
-            set_pdeathsig(Signal::SIGKILL)?;
-            // It may have died before that.
-            if getppid() != shepherd {
-                return Err(Errno::ESRCH.into());
-            }
-            inherited.iter().try_for_each(|&file| inherit(file))?;
-            Ok(())
+        let standard = [above(stdin)?, above(out.1.into())?, above(err.1.into())?];
+        let own = program.env.iter().map(|(k, v)| (&k[..], &v[..]));
+        let ours = variables.iter().map(|(k, v)| (*k, &v[..])).chain([("PWD", &program.wdir[..])]);
+        let image = Image {
+            path: &CString::new(path.as_os_str().as_bytes())?,
+            argv: &program.argv.iter().map(|word| exec::text(word)).collect::<Result<Vec<_>, _>>()?,
+            env: &exec::environment(own.chain(ours))?,
+            wdir: &exec::text(&program.wdir)?,
+            standard: standard.each_ref().map(AsRawFd::as_raw_fd),
+            inherited: &inherited.iter().map(AsRawFd::as_raw_fd).collect::<Vec<_>>(),
+            guise: self.guise.as_ref().map(|g| (g.user, g.group, &g.groups[..])),
+            files,
         };
-        // SAFETY: between fork and exec this makes system calls only: it allocates nothing and takes no lock.
-        #[allow(unsafe_code)]
-        unsafe {
-            command.pre_exec(last);
-        }
-        let child = command.spawn()?;
-        let pid = Pid::from_raw(child.id().cast_signed());
-        Ok(Started { pid, out: unblocked(out.0)?, err: unblocked(err.0)?, input })
+        Ok(Started { pid: image.start()?, out: unblocked(out.0)?, err: unblocked(err.0)?, input })
     }
 }
 
-/// A file that stays open in the program that is started.
-fn inherit(file: i32) -> Result<(), Errno> {
-    // SAFETY: the parent holds the file until the program was started.
-    #[allow(unsafe_code)]
-    let file = unsafe { BorrowedFd::borrow_raw(file) };
-    fcntl(file, FcntlArg::F_SETFD(FdFlag::empty())).map(drop)
+/// A file whose number is none of a standard one.
+fn above(file: OwnedFd) -> io::Result<OwnedFd> {
+    if file.as_raw_fd() > STDERR_FILENO { Ok(file) } else { file.try_clone() }
 }
 
 /// The mark by which a rank is found once its shepherd is gone.

@@ -1,16 +1,17 @@
-//! Files of ranks, and their deaths: a thread waits for them and wakes the shepherd, which reads and writes them itself.
+//! Files of ranks, and their deaths: the shepherd waits for them beside its socket, and reads and writes them itself.
 //!
 //! So all that happens to ranks happens on one thread, the one that started them; the kernel ends them when that thread ends. Each file is
-//! waited for once, then again when the shepherd says so: what nobody has room for stays in its pipe, and whoever writes there waits.
+//! waited for once, then again when the shepherd says so: what nobody has room for stays in its pipe, and whoever writes there waits. What
+//! was rejected: a thread that waits for them and wakes the shepherd. An MPI library asks a dozen questions before its program begins, and on a
+//! busy machine each of them waited for a processor twice.
 
-use crate::platform::Waker;
 use nix::errno::Errno;
 use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTimeout};
 use nix::sys::signal::{SigSet, Signal};
 use nix::sys::signalfd::{SfdFlags, SignalFd};
+use std::collections::VecDeque;
 use std::io;
-use std::os::fd::AsFd;
-use std::sync::{Arc, OnceLock, mpsc};
+use std::os::fd::{AsFd, OwnedFd};
 
 /// Files that are told of at once.
 const EVENTS: usize = 64;
@@ -50,10 +51,9 @@ pub(super) enum Ready {
 
 /// What is waited for.
 pub(super) struct Watch {
-    epoll: Arc<Epoll>,
+    epoll: Epoll,
     deaths: SignalFd,
-    ready: mpsc::Receiver<u64>,
-    waker: Arc<OnceLock<Waker>>,
+    ready: VecDeque<u64>,
 }
 
 /// Deaths of children are told by a [`Watch`] only, whichever thread the kernel would have told. Before any other thread is started.
@@ -68,32 +68,15 @@ fn deaths() -> SigSet {
 impl Watch {
     /// Waits for deaths, and no file yet.
     pub(super) fn open() -> io::Result<Self> {
-        let epoll = Arc::new(Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC)?);
+        let epoll = Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC)?;
         let deaths = SignalFd::with_flags(&deaths(), SfdFlags::SFD_NONBLOCK | SfdFlags::SFD_CLOEXEC)?;
         epoll.add(&deaths, EpollEvent::new(For::Reading.flags(), DEATHS))?;
-        let waker = Arc::<OnceLock<Waker>>::default();
-        let (tell, ready) = mpsc::channel();
-        let (waits, wakes) = (Arc::clone(&epoll), Arc::clone(&waker));
-        std::thread::Builder::new().name("watch".into()).spawn(move || {
-            let mut events = [EpollEvent::empty(); EVENTS];
-            loop {
-                let count = waits.wait(&mut events, EpollTimeout::NONE).unwrap_or(0);
-                for event in &events[..count] {
-                    if tell.send(event.data()).is_err() {
-                        return;
-                    }
-                }
-                if let Some(waker) = wakes.get() {
-                    waker.wake();
-                }
-            }
-        })?;
-        Ok(Self { epoll, deaths, ready, waker })
+        Ok(Self { epoll, deaths, ready: VecDeque::new() })
     }
 
-    /// Who is to be woken when something is ready.
-    pub(super) fn wakes(&self, waker: Waker) {
-        let _ = self.waker.set(waker);
+    /// A file that can be read while something is ready.
+    pub(super) fn file(&self) -> io::Result<OwnedFd> {
+        self.epoll.0.as_fd().try_clone_to_owned()
     }
 
     /// Waits for a file, which is called `mark`: not 0.
@@ -109,8 +92,13 @@ impl Watch {
     }
 
     /// What became ready, if anything did.
-    pub(super) fn next(&self) -> Option<Ready> {
-        let mark = self.ready.try_recv().ok()?;
+    pub(super) fn next(&mut self) -> Option<Ready> {
+        if self.ready.is_empty() {
+            let mut events = [EpollEvent::empty(); EVENTS];
+            let count = self.epoll.wait(&mut events, EpollTimeout::ZERO).unwrap_or(0);
+            self.ready.extend(events[..count].iter().map(EpollEvent::data));
+        }
+        let mark = self.ready.pop_front()?;
         if mark != DEATHS {
             return Some(Ready::File(mark));
         }

@@ -11,7 +11,7 @@
 
 use super::Shepherd;
 use super::console::Console;
-use super::desk::Desk;
+use super::desk::admit;
 use super::frames::{self, Words};
 use super::notice::{Notices, Page, placed};
 use super::pmi::{Pmi, Setting};
@@ -250,11 +250,12 @@ impl Shepherd {
     /// It is a job of the manager's from now on.
     fn take_up(&mut self, work: &Work, now: Instant) -> Result<&mut Managed, String> {
         if self.work.is_none() {
-            let watch = Watch::open().map_err(|e| format!("cannot watch processes: {e}"))?;
-            watch.wakes(self.driver.waker());
+            let watched = Watch::open().and_then(|watch| Ok((watch.file()?, watch)));
+            let (file, watch) = watched.map_err(|e| format!("cannot watch processes: {e}"))?;
+            self.driver.platform_mut().wait_beside(file);
             let notices = Notices::new(self.driver.waker());
             if let Some(user) = work.user {
-                Desk::admit(&self.socket, user).map_err(|e| format!("cannot let user {} in: {e}", user.0))?;
+                admit(&self.socket, user).map_err(|e| format!("cannot let user {} in: {e}", user.0))?;
             }
             self.work = Some(Managed::open(work.clone(), now, watch, notices));
         }
