@@ -9,7 +9,7 @@
 
 use super::super::baselines::attributes::{differences, view, with};
 use crate::baselines::Start;
-use crate::member::{Card, Event, Name, Out, Output, Roster, Slot, Version, Why};
+use crate::member::{Card, Event, Name, Origin, Out, Output, Roster, Slot, Version, Why};
 use phalanx_core::{Addr, Code, Duration, Fingerprint, Identity, Instant, rng};
 use phalanx_wire::baseline::{Attributes, Entry};
 use phalanx_wire::segment::{Change, short};
@@ -230,6 +230,12 @@ impl Book {
     /// Somebody answers for it.
     pub(super) fn is_answered(&self, member: Slot) -> bool {
         self.living(member).is_some_and(|r| r.heard != 0 || r.told.is_some())
+    }
+
+    /// TG-4: in which part of the directory it is, the local one or that of others.
+    pub(super) fn origin(&self, member: Slot) -> Option<Origin> {
+        let record = self.living(member)?;
+        Some(if record.heard != 0 { Origin::Heard } else { Origin::Told(record.told.map(|t| t.by)) })
     }
 
     /// Who tells of it, when we do not hear it ourselves.

@@ -41,7 +41,7 @@ mod tell;
 mod tests;
 
 use crate::baselines::{PERIOD_LEAST, Start};
-use crate::member::{Card, Engine, Input, Out, Output, Peer as From, Slot, Version};
+use crate::member::{Card, Engine, Input, Origin, Out, Output, Peer as From, Slot, Version};
 use book::{Book, Note};
 use fan::Fan;
 pub use fan::{SegmentMap, WIDTH};
@@ -624,6 +624,10 @@ impl Engine for Segment {
 
     fn attributes(&self, member: Slot) -> impl Iterator<Item = (&str, &[u8])> {
         self.book.attributes(member).iter()
+    }
+
+    fn origin(&self, member: Slot) -> Option<Origin> {
+        self.book.origin(member)
     }
 
     fn leave(&mut self, now: Instant, code: u8, out: &mut impl Out) {

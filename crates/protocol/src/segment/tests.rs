@@ -286,6 +286,46 @@ fn tg_4_attributes_come_to_all() {
     }
 }
 
+/// TG-4, 003 §5.1: whom a node hears is local to it, and it has all others on the word of a leader: who follows one on that one's, who leads on
+/// the word of those who lead them. When that leader dies it is its heir's.
+#[test]
+fn tg_4_whom_one_hears_and_of_whom_one_is_told_are_told_apart() {
+    for config in [PAPER, LAN] {
+        for seed in 0..20 {
+            let make = segments(config);
+            let mut net = with(15, Weather::FAIR, seed, &make, 5);
+            net.settle(s(30));
+            net.run(s(20));
+            for has_died in [false, true] {
+                if has_died {
+                    let dead = lowest(leaders(&net, 0).into_iter());
+                    net.crash(dead);
+                    net.settle(s(60));
+                    net.run(s(30));
+                }
+                let (leads, running) = (leaders(&net, 0), net.running().collect::<Vec<_>>());
+                let leader_of = |n: usize| leads.iter().copied().find(|&l| l / 5 == n / 5);
+                for (&i, &j) in running.iter().flat_map(|i| running.iter().map(move |j| (i, j))) {
+                    let engine = net.hosts[i].engine.as_ref().unwrap();
+                    let slot_of = |n: usize| engine.members().map(|m| m.0).find(|&s| engine.card(s) == Some(&card(n)));
+                    let is_heard = i / 5 == j / 5 || leads.contains(&i) && leads.contains(&j);
+                    let by = match engine.origin(slot_of(j).unwrap()) {
+                        Some(Origin::Told(by)) => by.map(|by| engine.card(by).unwrap().clone()),
+                        origin => {
+                            assert!(is_heard && origin == Some(Origin::Heard), "seed {seed}: {j} for {i}: {origin:?}");
+                            continue;
+                        }
+                    };
+                    // Above, the leader of all passes on what another one says.
+                    let is_theirs =
+                        |l: usize| by == Some(card(l)) && (l == leader_of(i).unwrap()) != leads.contains(&i);
+                    assert!(!is_heard && leads.iter().any(|&l| is_theirs(l)), "seed {seed}: {j} for {i} by {by:?}");
+                }
+            }
+        }
+    }
+}
+
 /// TG-5: a dead switch takes its nodes with it as one, and they come back as one.
 #[test]
 fn tg_5_a_switch_dies_and_comes_back() {
