@@ -132,7 +132,7 @@ fn tg_5_a_dead_switch_takes_its_nodes_along_and_brings_them_back() {
 /// dies, though its leader may lead others and who is farther away gives it up later, nor when it is back, though who comes back has
 /// verdicts from when it was alone.
 #[test]
-#[ignore = "open: holds for 100 seeds in the simulator; of seven real runs, in two one of the nodes that come back fails once more within milliseconds"]
+#[ignore = "open: failed 5 of 12 times on a busy machine; the cause is mended and holds for 100 seeds in both profiles, and real runs are still to show it"]
 fn tg_5_a_dead_switch_fails_nobody_else() {
     let Some((cluster, began)) = switch_dies_and_is_back() else { return };
     for &node in &LEAVES[1..].concat() {

@@ -371,6 +371,12 @@ impl Book {
         }
     }
 
+    /// Whether somebody waits for one who answers for it, and its time is over by then, which follows from the level that we had it from.
+    pub(super) fn has_orphans(&self, by: impl Fn(u8) -> Instant) -> bool {
+        let is_orphan = |r: &Record| r.heard == 0 && r.told.is_none() && r.until <= by(r.level);
+        self.look_at != Instant::NEVER && self.live.iter().any(|&slot| self.record(slot).is_some_and(is_orphan))
+    }
+
     fn orphan(&mut self, member: Slot, until: Instant) {
         self.look_at = self.look_at.min(until);
         if let Some(record) = self.record_mut(member) {
@@ -566,6 +572,10 @@ impl Book {
         let is_ours = record.told.is_some_and(|t| (t.level, t.by) == (teller.level, teller.by));
         let is_later = gone.counter >= record.counter;
         if gone.incarnation < record.version.incarnation || record.state != State::Alive {
+            return false;
+        }
+        // Nobody answers for it there, and it may live: we hear that it does.
+        if gone.lost && record.heard != 0 && gone.incarnation == record.version.incarnation {
             return false;
         }
         // Somebody who is heard answers for it, and does not say so.

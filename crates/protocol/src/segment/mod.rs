@@ -524,9 +524,24 @@ impl Segment {
         self.budget = self.config.answers;
         self.book.beat();
         self.part_with_silent(now, out);
+        self.ask_for_orphans(now, out);
         for level in 0..self.levels.len() as u8 {
             self.beat_in(now, level, out);
             self.greet_above(level, out);
+        }
+    }
+
+    /// Members for whom nobody answers any more, and not because who did is dead: it may follow somebody now who has told of them before, when
+    /// we had them from another one, and will not again. Whoever may answer for them is asked, until somebody does or their time is over.
+    fn ask_for_orphans(&mut self, now: Instant, out: &mut impl Out) {
+        if !self.book.has_orphans(|level| self.orphans_until(now, level) - self.config.grace) {
+            return;
+        }
+        for level in 0..self.levels.len() as u8 {
+            let Some(own) = self.level(level) else { return };
+            let all = || own.peers.keys().copied().collect();
+            let asked: Vec<Slot> = own.follows().map_or_else(all, |leader| vec![leader]);
+            asked.into_iter().for_each(|slot| self.poll(now, level, slot, out));
         }
     }
 
