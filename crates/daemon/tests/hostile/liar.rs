@@ -181,7 +181,7 @@ impl Lying {
             counter,
             number: numbers[0],
             digest: numbers[1],
-            follows: if numbers[2] % 2 == 0 { short(&identity) } else { numbers[2] },
+            follows: if numbers[2].is_multiple_of(2) { short(&identity) } else { numbers[2] },
             backup: numbers[3],
         };
         let is_alive =
@@ -200,7 +200,7 @@ impl Lying {
         // In another's name.
         say(&|out| segment::heartbeat(0, &pulse(true, heard.counter + 9), &entry(heard.counter + 9), 0, out));
         // It leads, it follows somebody, it has told more than it has.
-        say(&|out| segment::beat(0, &pulse(self.round % 2 == 0, self.round), out));
+        say(&|out| segment::beat(0, &pulse(self.round.is_multiple_of(2), self.round), out));
         // A member as it was: of the dead one this is all that was true once. Of a living one, that it has been heard for ages.
         let counter = if is_alive { far() } else { heard.counter };
         let alive = Change::Alive { own: true, entry: entry(counter), by: 0 };
