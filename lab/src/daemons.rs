@@ -39,6 +39,12 @@ impl Daemons {
         Ok(daemons)
     }
 
+    /// The same on segments, in a profile of theirs. Others that run at the same time on the same groups are another cluster.
+    pub(crate) fn segments(what: &str, nodes: usize, profile: &str) -> Result<Self, Error> {
+        let (what, cluster) = (format!("{what}-{profile}"), format!("{what}-{profile}-{}", std::process::id()));
+        Self::start_with(&what, nodes, &["--engine", "segment", "--profile", profile, "--cluster", &cluster])
+    }
+
     fn start_with(what: &str, nodes: usize, arguments: &[&str]) -> Result<Self, Error> {
         let binary = std::env::current_exe()?.with_file_name(COMMAND);
         if !binary.is_file() {

@@ -69,6 +69,7 @@ pub(crate) const ALL: &[&dyn Experiment] = &[
     &directory::DirectoryLookup,
     &segment::sockets::SegmentSockets,
     &segment::heartbeats::SegmentHeartbeats,
+    &segment::service::SegmentService,
     &launch::Launch,
     &death::DeathNotice,
     &manager::faults::ManagerFaults,

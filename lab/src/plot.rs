@@ -58,6 +58,8 @@ const DECADE: f64 = 10.0;
 const MARGIN: f64 = 0.08;
 /// A log axis has no place for zero: timers that are never late are drawn here.
 const FLOOR: f64 = 1e-3;
+/// How a column is called that holds shares of 100: up the side they are linear, for nothing and all are among them.
+const PERCENT: &str = "_percent";
 
 type Lines = BTreeMap<String, Vec<(f64, f64)>>;
 type DrawingError = Box<dyn std::error::Error>;
@@ -113,7 +115,10 @@ fn panel(
     lines: &Lines,
 ) -> Result<(), DrawingError> {
     let xs = Axis::over(lines.values().flatten().map(|p| p.0)).ok_or("there is no row to draw")?;
-    let ys = Axis::over(lines.values().flatten().map(|p| p.1)).ok_or("there is no row to draw")?;
+    let ys = match picture.y.ends_with(PERCENT) {
+        true => Axis::Linear(0.0..100.0 * (1.0 + MARGIN)),
+        false => Axis::over(lines.values().flatten().map(|p| p.1)).ok_or("there is no row to draw")?,
+    };
     let title = &picture.only.map_or_else(|| name.to_owned(), |(column, value)| format!("{name}, {column} {value}"));
     match (xs, ys) {
         (Axis::Log(x), Axis::Log(y)) => chart(area, title, picture, x.log_scale(), y.log_scale(), lines),
@@ -238,6 +243,17 @@ mod tests {
         let svg = draw(&report, &[picture]).unwrap();
         assert_eq!(svg.matches("<circle").count(), 4);
         assert!(svg.contains("UDP, base_us") && svg.contains("view-stabilization, transport UDP"));
+    }
+
+    #[test]
+    fn a_share_of_nothing_is_at_the_bottom() {
+        let mut report = Report::new("segment-service");
+        for (at_s, percent) in [(6.0, 100.0), (7.0, 0.0)] {
+            report.rows.push(row! { "at_s": at_s, "answered_percent": percent });
+        }
+        let picture = Picture { x: "at_s", y: "answered_percent", series: &[], only: None, beside: &[] };
+        let svg = draw(&report, &[picture]).unwrap();
+        assert!(svg.contains("50") && !svg.contains("0.001"), "it has no decades: {svg}");
     }
 
     #[test]

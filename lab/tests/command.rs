@@ -2,6 +2,7 @@
 
 use serde_json::Value;
 use std::fs;
+use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
@@ -48,6 +49,7 @@ fn ls_names_each_experiment_on_a_line() {
         "directory-lookup",
         "segment-sockets",
         "segment-heartbeats",
+        "segment-service",
         "launch",
         "death-notice",
         "manager-faults",
@@ -100,10 +102,8 @@ fn segment_compare_gives_the_rows_of_its_figures() {
     let plot = std::env::temp_dir().join(format!("phalanx-lab-segments-{}.svg", std::process::id()));
     let run = output(&["run", "segment-compare", "--quick", "-o", "json", "--plot", plot.to_str().unwrap()]);
     let report: Value = serde_json::from_slice(&run.stdout).unwrap();
-    // What follows the death of a leader is measured, and held to more than it can do yet.
-    let checks =
-        report["checks"].as_array().unwrap().iter().filter(|c| !c["name"].as_str().unwrap().contains("leader"));
-    assert!(checks.clone().count() > 10 && checks.clone().all(|c| c["holds"] == true), "{:#}", report["checks"]);
+    let checks = report["checks"].as_array().unwrap();
+    assert!(checks.len() > 10 && checks.iter().all(|c| c["holds"] == true), "{:#}", report["checks"]);
     let rows = report["rows"].as_array().unwrap();
     for (engine, profile) in [("all-to-all", "paper"), ("gossip", "paper"), ("segment", "lan"), ("zone", "lan")] {
         let of: Vec<_> = rows.iter().filter(|r| r["engine"] == engine && r["profile"] == profile).collect();
@@ -115,6 +115,33 @@ fn segment_compare_gives_the_rows_of_its_figures() {
     }
     let svg = fs::read_to_string(&plot).unwrap();
     assert!(svg.contains("segment, 003 §4, analytic") && svg.contains("bcp"));
+    fs::remove_file(plot).unwrap();
+}
+
+/// BL-2, 003 Fig. 2: a service under load loses a node. The times are those of the daemons' own build and of this machine: the report holds
+/// them to bounds, and here only what they come to counts.
+#[test]
+fn segment_service_loses_less_when_it_knows_sooner() {
+    assert_eq!(phalanx_cluster::binary().parent(), Path::new(env!("CARGO_BIN_EXE_phalanx-lab")).parent());
+    let plot = std::env::temp_dir().join(format!("phalanx-lab-service-{}.svg", std::process::id()));
+    let run = output(&["run", "segment-service", "--quick", "-o", "json", "--plot", plot.to_str().unwrap()]);
+    let stderr = String::from_utf8_lossy(&run.stderr);
+    let report: Value = serde_json::from_slice(&run.stdout).unwrap_or_else(|e| panic!("{e}: {stderr}"));
+    let rows = report["rows"].as_array().unwrap();
+    let of = |profile: &str| rows.iter().find(|r| r["profile"] == profile && r["failed"].is_number()).unwrap();
+    let number = |profile: &str, column: &str| of(profile)[column].as_f64().unwrap_or_else(|| panic!("{report:#}"));
+    let fewer = number("paper", "failed") / number("lan", "failed").max(1.0);
+    assert!(fewer >= 2.0, "{report:#}");
+    assert!(number("lan", "detected_ms") < number("paper", "detected_ms"), "{report:#}");
+    assert!(number("lan", "failed") > 0.0 && number("lan", "requests") > 2000.0, "{report:#}");
+    // The course that Fig. 2 is drawn from: all is well, then it is not, and in the end it is again.
+    for profile in ["lan", "paper"] {
+        let course: Vec<_> = rows.iter().filter(|r| r["profile"] == profile && r["at_s"].is_number()).collect();
+        let percent = |row: &Value| row["answered_percent"].as_f64().unwrap();
+        let ends = [course[0], course[course.len() - 1]];
+        assert!(ends.iter().all(|r| percent(r) == 100.0) && course.iter().any(|r| percent(r) < 90.0), "{report:#}");
+    }
+    assert!(fs::read_to_string(&plot).unwrap().contains("answered_percent"));
     fs::remove_file(plot).unwrap();
 }
 

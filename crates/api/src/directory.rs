@@ -24,7 +24,7 @@ pub struct Directory {
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Entry {
-    /// Who it is, and where. How often it spoke up for itself is not followed.
+    /// Who it is, and where. How often it spoke up for itself is not followed, nor on whose word the node has it.
     pub member: Member,
     /// What it says of itself, its load among it; services have their own list.
     #[serde(skip_serializing_if = "BTreeMap::is_empty", default)]
@@ -68,7 +68,7 @@ pub struct Beat {
 }
 
 /// A sum over members, in any order. Not all that can change is an event (a member takes another name, our node moves to
-/// another zone): a copy with another sum is taken anew.
+/// another zone, hears one that it was told of): a copy with another sum is taken anew.
 ///
 /// Of others it holds who and where they are and how much they say, of our node all that it says: what it writes by itself
 /// is no event either, and to go through everybody's values each second would hold up the node.
@@ -85,6 +85,7 @@ impl Sum {
         hash.text(&member.id);
         hash.text(&member.name);
         hash.text(member.zone.as_deref().unwrap_or_default());
+        member.part.iter().for_each(|part| hash.text(part.name()));
         hash.number(member.incarnation);
         match member.addr.ip() {
             std::net::IpAddr::V4(ip) => hash.bytes(&ip.octets()),
@@ -143,7 +144,7 @@ impl Fnv {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{State, What};
+    use crate::{Part, State, What};
 
     fn member(name: &str) -> Member {
         Member {
@@ -155,6 +156,8 @@ mod tests {
             incarnation: 7,
             minor: 2,
             me: false,
+            part: None,
+            teller: None,
         }
     }
 
@@ -184,7 +187,10 @@ mod tests {
         let moved = Member { addr: "10.0.0.2:7946".parse().unwrap(), ..a.member.clone() };
         let elsewhere = Member { zone: Some("z".into()), ..a.member.clone() };
         let again = Member { incarnation: 8, ..a.member.clone() };
-        for other in [renamed, moved, elsewhere, again] {
+        let heard = Member { part: Some(Part::Local), ..a.member.clone() };
+        let told = Member { part: Some(Part::External), ..a.member.clone() };
+        assert_ne!(sum(&[Entry::new(heard.clone())]), sum(&[Entry::new(told.clone())]));
+        for other in [renamed, moved, elsewhere, again, heard, told] {
             assert_ne!(same, sum(&[Entry::new(other), b.clone()]));
         }
         let says = Entry { attributes: [("k".into(), "v".into())].into(), ..a.clone() };

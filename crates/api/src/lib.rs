@@ -170,6 +170,34 @@ pub struct Member {
     /// True for the node that was asked.
     #[serde(default)]
     pub me: bool,
+    /// In which part of the node's directory it is, where that has parts: with segments.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub part: Option<Part>,
+    /// Of the external part: on whose word the node has it, by name; absent while another one is awaited who tells of it.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub teller: Option<String>,
+}
+
+/// A part of a node's directory (003 §5.1).
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[serde(rename_all = "lowercase")]
+pub enum Part {
+    /// Those whom the node hears: it finds out by itself when one is dead.
+    Local,
+    /// Those of other groups, whom a leader tells of: so it is told, too, when one is dead.
+    External,
+}
+
+impl Part {
+    /// As people and JSON write it.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Local => "local",
+            Self::External => "external",
+        }
+    }
 }
 
 /// The node that was asked.
@@ -331,6 +359,12 @@ pub struct Service {
     #[serde(skip_serializing_if = "Option::is_none", default)]
     #[cfg_attr(feature = "openapi", schema(value_type = Option<String>))]
     pub addr: Option<SocketAddr>,
+    /// In which part of the directory its node is: see [`Member::part`].
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub part: Option<Part>,
+    /// On whose word that one is there: see [`Member::teller`].
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub teller: Option<String>,
     /// What it offers.
     #[serde(flatten)]
     pub offer: Offer,
@@ -359,6 +393,8 @@ mod tests {
             incarnation: 7,
             minor: 2,
             me: false,
+            part: None,
+            teller: None,
         };
         let event = Event { id: 3, at_ms: 5, what: What::Left { member } };
         let text = serde_json::to_string(&event).unwrap();

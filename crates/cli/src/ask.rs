@@ -1,6 +1,6 @@
 //! `members`, `status`, `events`, `leave`: what people ask a daemon.
 
-use phalanx_client::api::{Event, Member, Phase, Status, What};
+use phalanx_client::api::{Event, Member, Part, Phase, Status, What};
 use phalanx_client::blocking::Client;
 use phalanx_client::{Error, SOCKET_VARIABLE};
 use std::io::Write;
@@ -162,7 +162,22 @@ fn print_members(members: &[Member]) {
         let zone = m.zone.clone().unwrap_or_else(|| "-".to_owned());
         [name, m.addr.to_string(), m.state.name().to_owned(), zone, format!("{}.{}", m.incarnation, m.minor)]
     });
-    print_table(["NAME", "ADDRESS", "STATE", "ZONE", "INCARNATION"], rows);
+    if members.iter().all(|m| m.part.is_none()) {
+        return print_table(["NAME", "ADDRESS", "STATE", "ZONE", "INCARNATION"], rows);
+    }
+    let rows = rows.zip(members).map(|([name, addr, state, zone, incarnation], m)| {
+        [name, addr, state, zone, incarnation, part(m.part, m.teller.as_deref())]
+    });
+    print_table(["NAME", "ADDRESS", "STATE", "ZONE", "INCARNATION", "PART"], rows);
+}
+
+/// The part of the directory that a member is in, and on whose word.
+pub(crate) fn part(part: Option<Part>, teller: Option<&str>) -> String {
+    match (part, teller) {
+        (None, _) => "-".to_owned(),
+        (Some(part), None) => part.name().to_owned(),
+        (Some(part), Some(teller)) => format!("{}, by {teller}", part.name()),
+    }
 }
 
 /// Columns as wide as they must be.

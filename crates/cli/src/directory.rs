@@ -1,6 +1,6 @@
 //! `attr` and `service`: what members say of themselves, and what they offer.
 
-use crate::ask::{Common, Output, print_json, print_table, told};
+use crate::ask::{Common, Output, part, print_json, print_table, told};
 use phalanx_client::api::{Offer, Service};
 use std::process::ExitCode;
 
@@ -155,12 +155,7 @@ pub(crate) fn service(args: &ServiceArgs) -> ExitCode {
                 }
                 match common.output {
                     Output::Json => print_json(&services),
-                    Output::Table => {
-                        print_table(
-                            ["SERVICE", "NODE", "ADDRESS", "PARTITIONS", "TAGS", "PARAMETERS"],
-                            services.iter().map(row),
-                        );
-                    }
+                    Output::Table => print_services(&services),
                 }
             });
             if asked == ExitCode::SUCCESS { exit } else { asked }
@@ -168,8 +163,20 @@ pub(crate) fn service(args: &ServiceArgs) -> ExitCode {
     }
 }
 
+fn print_services(services: &[Service]) {
+    if services.iter().all(|s| s.part.is_none()) {
+        let head = ["SERVICE", "NODE", "ADDRESS", "PARTITIONS", "TAGS", "PARAMETERS"];
+        return print_table(head, services.iter().map(row));
+    }
+    let rows = services.iter().map(|s| {
+        let [name, node, addr, partitions, tags, parameters] = row(s);
+        [name, node, addr, partitions, tags, parameters, part(s.part, s.teller.as_deref())]
+    });
+    print_table(["SERVICE", "NODE", "ADDRESS", "PARTITIONS", "TAGS", "PARAMETERS", "PART"], rows);
+}
+
 fn row(service: &Service) -> [String; 6] {
-    let Service { node, addr, offer } = service;
+    let Service { node, addr, offer, .. } = service;
     let or_none = |text: String| if text.is_empty() { "-".to_owned() } else { text };
     let ranges = offer.partitions.iter().map(|(a, b)| if a == b { a.to_string() } else { format!("{a}..{b}") });
     [

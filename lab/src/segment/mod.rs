@@ -5,12 +5,14 @@
 //! | `compare` | Figs. 8 to 10, BDP and BCP: what each engine costs and how fast it is, to 4000 simulated nodes |
 //! | `sockets` | the same on real sockets, to 100 nodes |
 //! | `heartbeats` | Fig. 3: what all-to-all heartbeats come to at each node |
+//! | `service` | Fig. 2: what a service loses until it is known that one of its nodes is dead |
 //!
 //! The setting is that of 003 §5.2 throughout: networks of 20, a packet a second, 5 losses, 228 bytes for each member.
 
 pub(crate) mod compare;
 mod crowd;
 pub(crate) mod heartbeats;
+pub(crate) mod service;
 pub(crate) mod sockets;
 
 use crate::plot::Picture;

@@ -1,7 +1,8 @@
 //! TG, 003 §3: daemons on networks behind routers, which nobody has told of each other. Needs root, `ip`, `nft` and `smcrouted`.
 
 use phalanx_client::api::segments::Level;
-use phalanx_client::api::{State, What};
+use phalanx_client::api::{Member, Offer, Part, State, What};
+use phalanx_client::directory::Query;
 use phalanx_cluster::net::{Network, Plan};
 use phalanx_cluster::{Cluster, Node};
 use std::collections::BTreeSet;
@@ -131,7 +132,7 @@ fn tg_5_a_dead_switch_takes_its_nodes_along_and_brings_them_back() {
 /// dies, though its leader may lead others and who is farther away gives it up later, nor when it is back, though who comes back has
 /// verdicts from when it was alone.
 #[test]
-#[ignore = "open: holds for 100 seeds in the simulator; of seven real runs, in two one of the nodes that come back fails once more within milliseconds"]
+#[ignore = "open: failed 5 of 12 times on a busy machine; the cause is mended and holds for 100 seeds in both profiles, and real runs are still to show it"]
 fn tg_5_a_dead_switch_fails_nobody_else() {
     let Some((cluster, began)) = switch_dies_and_is_back() else { return };
     for &node in &LEAVES[1..].concat() {
@@ -306,6 +307,62 @@ fn tg_8_segments_where_there_is_no_multicast() {
     let text = "segments = { a = '10.77.0.[1-3]', b = ['10.77.1.[4-6]:7946'] }";
     let config = cluster.write("p.toml", text);
     segments_without_multicast(&mut cluster, &[vec![0, 1, 2], vec![3, 4, 5]], &config);
+}
+
+/// TG-4, 003 §5.1: of each member a node says whether it hears it or has it from a leader, to people and to programs; another leader takes the
+/// place of one that dies, and who is moved by nobody stays in its part.
+#[test]
+fn tg_4_members_of_other_segments_are_told_apart() {
+    let mut cluster = Cluster::empty().without_seeds();
+    let home = cluster.home();
+    let segments = [[0, 1, 2], [3, 4, 5]];
+    let config =
+        cluster.write("p.toml", &format!("[segments]\na = ['{home}:[7946-7948]']\nb = '{home}:[7949-7951]'\n"));
+    for port in 7946..7952 {
+        let addr = format!("{home}:{port}");
+        cluster.add(&[&SEGMENT[..], &["--config", &config, "--bind", &addr]].concat());
+    }
+    let mut leaders = wait_for_segments(&cluster, &segments.map(Vec::from));
+    for node in 0..6 {
+        let offer = Offer { name: "cache".into(), port: Some(80), ..Offer::default() };
+        cluster.node(node).client().offer(&offer).expect("there is room");
+    }
+    // One that follows, and goes on to: what it knows of others, it is told.
+    let (leads, next) = leader(&cluster, &segments[0]);
+    let watcher = segments[0].iter().sum::<usize>() - leads - next;
+    let directory = cluster.node(watcher).client().directory().expect("it answers");
+    let query = Query::parse("name == cache").expect("a query");
+    for round in 0..2 {
+        let parts = |of: &[Member]| -> Vec<(String, Option<Part>)> {
+            of.iter().filter(|m| m.state == State::Alive).map(|m| (m.name.clone(), m.part)).collect()
+        };
+        let living: Vec<usize> = segments.concat().into_iter().filter(|n| round == 0 || *n != leaders[0]).collect();
+        let is_external = |node: usize| segments[1].contains(&node);
+        let part = |node: usize| if is_external(node) { Part::External } else { Part::Local };
+        let expected: Vec<_> = living.iter().map(|&node| (name(node), Some(part(node)))).collect();
+        let now = wait_for_segments_of(&cluster, &living, &segments);
+        cluster.node(watcher).wait_until("parts are told apart", |node| {
+            let members = node.client().members().expect("it answers");
+            let teller = |m: &Member| m.part != Some(Part::External) || m.teller == Some(name(now[0]));
+            let held: Vec<_> = directory.now().members().map(|e| (e.member.name.clone(), e.member.part)).collect();
+            let found: Vec<_> = directory.find(&query).iter().map(|f| (f.node().to_owned(), f.part())).collect();
+            parts(&members) == expected && members.iter().all(teller) && held == expected && found == expected
+        });
+        let (_, table, _) = cluster.command(watcher, &["members"]);
+        assert!(table.contains(&format!("external, by {}", name(now[0]))), "{table}");
+        let (_, services, _) = cluster.command(watcher, &["service", "find", "name == cache"]);
+        assert_eq!(services.matches("  local").count(), living.len() - 3, "{services}");
+        if round == 0 {
+            leaders = now;
+            cluster.kill(leaders[0]);
+        }
+    }
+}
+
+/// The leaders of what is left of segments.
+fn wait_for_segments_of(cluster: &Cluster, living: &[usize], segments: &[[usize; 3]]) -> Vec<usize> {
+    let left = |segment: &[usize; 3]| segment.iter().copied().filter(|node| living.contains(node)).collect();
+    wait_for_segments(cluster, &segments.iter().map(left).collect::<Vec<Vec<usize>>>())
 }
 
 /// A node that nobody named is a segment of its own, says so, and is a member all the same.

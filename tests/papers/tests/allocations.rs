@@ -339,6 +339,8 @@ fn tg_4_to_look_something_up_in_memory_allocates_nothing() {
             incarnation: 1,
             minor: 0,
             me: false,
+            part: None,
+            teller: None,
         };
         let offer = |port| Offer {
             name: format!("cache-{}", port % 10),

@@ -6,7 +6,7 @@
 use super::Query;
 use super::ledger::Ledger;
 use phalanx_api::directory::{Directory, Entry};
-use phalanx_api::{Member, Offer};
+use phalanx_api::{Member, Offer, Part};
 use phalanx_query::{LOAD, Names, Service, Value};
 use std::cmp::Ordering;
 use std::collections::{BTreeSet, HashMap};
@@ -198,6 +198,12 @@ impl Found {
     #[must_use]
     pub fn member(&self) -> &Member {
         &self.entry.member
+    }
+
+    /// Whether its node is heard by ours, or told of by a leader (003 §5.1); `None` where there are no such parts.
+    #[must_use]
+    pub fn part(&self) -> Option<Part> {
+        self.entry.member.part
     }
 
     /// What its node says of itself under a key.

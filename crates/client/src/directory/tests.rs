@@ -18,6 +18,8 @@ fn member(n: u8, incarnation: u64) -> Member {
         incarnation,
         minor: 0,
         me: n == 0,
+        part: None,
+        teller: None,
     }
 }
 

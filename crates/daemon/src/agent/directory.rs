@@ -151,10 +151,10 @@ impl Agent {
         };
         let mut services: Vec<Service> = found
             .into_iter()
-            .map(|found| Service {
-                node: found.card.name.as_str().to_owned(),
-                addr: found.addr(),
-                offer: words::offer(&found.offer),
+            .map(|found| {
+                let (part, teller) = words::part(engine, found.member);
+                let node = found.card.name.as_str().to_owned();
+                Service { node, addr: found.addr(), part, teller, offer: words::offer(&found.offer) }
             })
             .collect();
         services.sort_by(|a, b| (&a.offer.name, &a.node, a.offer.port).cmp(&(&b.offer.name, &b.node, b.offer.port)));

@@ -286,6 +286,8 @@ mod tests {
             incarnation: 1,
             minor: 0,
             me: false,
+            part: None,
+            teller: None,
         }
     }
 

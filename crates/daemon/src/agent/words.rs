@@ -2,10 +2,10 @@
 
 use crate::driver::News;
 use crate::store::hex;
-use phalanx_api::{Member, Offer, State, What};
+use phalanx_api::{Member, Offer, Part, State, What};
 use phalanx_core::Addr;
 use phalanx_protocol::directory;
-use phalanx_protocol::member::{Engine, Slot, Version, Why};
+use phalanx_protocol::member::{Engine, Origin, Slot, Version, Why};
 use phalanx_protocol::node::Membership;
 
 /// A member that is there. `None` when it has no address that others could use.
@@ -16,6 +16,7 @@ pub(super) fn member(engine: &Membership, slot: Slot, version: Version) -> Optio
 fn described(engine: &Membership, slot: Slot, version: Version, state: State) -> Option<Member> {
     let card = engine.card(slot)?;
     let Addr::Ip(addr) = card.addr else { return None };
+    let (part, teller) = part(engine, slot);
     Some(Member {
         name: card.name.as_str().to_owned(),
         id: hex(&card.identity.0),
@@ -25,7 +26,21 @@ fn described(engine: &Membership, slot: Slot, version: Version, state: State) ->
         incarnation: version.incarnation,
         minor: version.minor,
         me: slot == engine.me(),
+        part,
+        teller,
     })
+}
+
+/// TG-4: in which part of the directory a member is, and on whose word.
+pub(super) fn part(engine: &impl Engine, member: Slot) -> (Option<Part>, Option<String>) {
+    match engine.origin(member) {
+        None => (None, None),
+        Some(Origin::Heard) => (Some(Part::Local), None),
+        Some(Origin::Told(by)) => {
+            let teller = by.and_then(|by| engine.card(by)).map(|card| card.name.as_str().to_owned());
+            (Some(Part::External), teller)
+        }
+    }
 }
 
 /// What happened to members. `None` for what concerns only us, and for rumours.

@@ -221,5 +221,7 @@ fn described(card: &Card, version: Version, zone: &Name) -> Option<Member> {
         incarnation: version.incarnation,
         minor: version.minor,
         me: false,
+        part: None,
+        teller: None,
     })
 }

@@ -70,6 +70,13 @@ impl Figures {
             ("resyncs", "Whole views sent because a neighbour's differed at rest", Figure::Count(zone.resyncs)),
             ("malformed", "Letters of members that made no sense", Figure::Count(zone.malformed + segment.malformed)),
             ("segment_forged", "Heartbeats in another's name", Figure::Count(segment.forged)),
+            (
+                "segment_strays",
+                "Packets about groups that the node is not in, or from who is not heard",
+                Figure::Count(segment.strays),
+            ),
+            ("segment_crowded", "Members that found no room", Figure::Count(segment.crowded)),
+            ("segment_unanswered", "Questions beyond the bound of a period", Figure::Count(segment.unanswered)),
             ("segment_polls", "Times this node asked somebody for all it knows", Figure::Count(segment.polls)),
             ("segment_gaps", "Of those: because too many updates were missed", Figure::Count(segment.gaps)),
             ("rumours", "User events and queries heard", Figure::Count(rumours.heard)),

@@ -192,6 +192,15 @@ pub enum Why {
 pub trait Out: for<'a> Sink<Output<'a>> {}
 impl<S: for<'a> Sink<Output<'a>>> Out for S {}
 
+/// TG-4: how a node knows that a member lives.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Origin {
+    /// It hears it, and finds out itself when it is dead. It hears itself, too.
+    Heard,
+    /// It is told, and told of its death, by a leader most often; by nobody while another one is awaited who will.
+    Told(Option<Slot>),
+}
+
 /// A membership engine.
 pub trait Engine: for<'a> Machine<Input<'a> = Input<'a>, Output<'a> = Output<'a>> {
     /// Our own place.
@@ -237,6 +246,10 @@ pub trait Engine: for<'a> Machine<Input<'a> = Input<'a>, Output<'a> = Output<'a>
     fn attribute(&self, member: Slot, key: &str) -> Option<&[u8]>;
     /// All that `member` says, by key.
     fn attributes(&self, member: Slot) -> impl Iterator<Item = (&str, &[u8])>;
+    /// TG-4: how we know that `member` lives. `None` when it does not, and for engines that watch all alike.
+    fn origin(&self, _member: Slot) -> Option<Origin> {
+        None
+    }
     /// Leaves in an orderly way: all are told, with an exit code. Nothing is sent afterwards.
     fn leave(&mut self, now: Instant, code: u8, out: &mut impl Out);
     /// HI-1: leaves its zone for another, in the same life and with the same attributes. `seeds` are where members of

@@ -3,7 +3,7 @@
 //! Engines are chosen by configuration, and everything above a node shall not care. What only one of them can say is asked of
 //! [`Membership::zone`] or [`Membership::segment`].
 
-use crate::member::{Card, Engine, Input, Name, Out, Output, Slot, Version};
+use crate::member::{Card, Engine, Input, Name, Origin, Out, Output, Slot, Version};
 use crate::segment::Segment;
 use crate::zone::Zone;
 use phalanx_core::{Addr, Code, Fingerprint, Instant, Machine, Sink};
@@ -145,6 +145,10 @@ impl Engine for Membership {
 
     fn linked(&self) -> Vec<Addr> {
         ask!(self, engine => engine.linked())
+    }
+
+    fn origin(&self, member: Slot) -> Option<Origin> {
+        ask!(self, engine => engine.origin(member))
     }
 
     fn set(&mut self, now: Instant, key: &str, value: Option<&[u8]>) -> Result<(), Code> {

@@ -9,7 +9,7 @@
 
 use super::super::baselines::attributes::{differences, view, with};
 use crate::baselines::Start;
-use crate::member::{Card, Event, Name, Out, Output, Roster, Slot, Version, Why};
+use crate::member::{Card, Event, Name, Origin, Out, Output, Roster, Slot, Version, Why};
 use phalanx_core::{Addr, Code, Duration, Fingerprint, Identity, Instant, rng};
 use phalanx_wire::baseline::{Attributes, Entry};
 use phalanx_wire::segment::{Change, short};
@@ -232,6 +232,12 @@ impl Book {
         self.living(member).is_some_and(|r| r.heard != 0 || r.told.is_some())
     }
 
+    /// TG-4: in which part of the directory it is, the local one or that of others.
+    pub(super) fn origin(&self, member: Slot) -> Option<Origin> {
+        let record = self.living(member)?;
+        Some(if record.heard != 0 { Origin::Heard } else { Origin::Told(record.told.map(|t| t.by)) })
+    }
+
     /// Who tells of it, when we do not hear it ourselves.
     pub(super) fn teller(&self, member: Slot) -> Option<Teller> {
         self.living(member).filter(|r| r.heard == 0)?.told
@@ -363,6 +369,12 @@ impl Book {
                 self.orphan(slot, until);
             }
         }
+    }
+
+    /// Whether somebody waits for one who answers for it, and its time is over by then, which follows from the level that we had it from.
+    pub(super) fn has_orphans(&self, by: impl Fn(u8) -> Instant) -> bool {
+        let is_orphan = |r: &Record| r.heard == 0 && r.told.is_none() && r.until <= by(r.level);
+        self.look_at != Instant::NEVER && self.live.iter().any(|&slot| self.record(slot).is_some_and(is_orphan))
     }
 
     fn orphan(&mut self, member: Slot, until: Instant) {
@@ -560,6 +572,10 @@ impl Book {
         let is_ours = record.told.is_some_and(|t| (t.level, t.by) == (teller.level, teller.by));
         let is_later = gone.counter >= record.counter;
         if gone.incarnation < record.version.incarnation || record.state != State::Alive {
+            return false;
+        }
+        // Nobody answers for it there, and it may live: we hear that it does.
+        if gone.lost && record.heard != 0 && gone.incarnation == record.version.incarnation {
             return false;
         }
         // Somebody who is heard answers for it, and does not say so.

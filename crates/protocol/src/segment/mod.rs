@@ -41,7 +41,7 @@ mod tell;
 mod tests;
 
 use crate::baselines::{PERIOD_LEAST, Start};
-use crate::member::{Card, Engine, Input, Out, Output, Peer as From, Slot, Version};
+use crate::member::{Card, Engine, Input, Origin, Out, Output, Peer as From, Slot, Version};
 use book::{Book, Note};
 use fan::Fan;
 pub use fan::{SegmentMap, WIDTH};
@@ -524,9 +524,24 @@ impl Segment {
         self.budget = self.config.answers;
         self.book.beat();
         self.part_with_silent(now, out);
+        self.ask_for_orphans(now, out);
         for level in 0..self.levels.len() as u8 {
             self.beat_in(now, level, out);
             self.greet_above(level, out);
+        }
+    }
+
+    /// Members for whom nobody answers any more, and not because who did is dead: it may follow somebody now who has told of them before, when
+    /// we had them from another one, and will not again. Whoever may answer for them is asked, until somebody does or their time is over.
+    fn ask_for_orphans(&mut self, now: Instant, out: &mut impl Out) {
+        if !self.book.has_orphans(|level| self.orphans_until(now, level) - self.config.grace) {
+            return;
+        }
+        for level in 0..self.levels.len() as u8 {
+            let Some(own) = self.level(level) else { return };
+            let all = || own.peers.keys().copied().collect();
+            let asked: Vec<Slot> = own.follows().map_or_else(all, |leader| vec![leader]);
+            asked.into_iter().for_each(|slot| self.poll(now, level, slot, out));
         }
     }
 
@@ -624,6 +639,10 @@ impl Engine for Segment {
 
     fn attributes(&self, member: Slot) -> impl Iterator<Item = (&str, &[u8])> {
         self.book.attributes(member).iter()
+    }
+
+    fn origin(&self, member: Slot) -> Option<Origin> {
+        self.book.origin(member)
     }
 
     fn leave(&mut self, now: Instant, code: u8, out: &mut impl Out) {

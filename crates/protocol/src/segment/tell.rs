@@ -260,10 +260,10 @@ impl Segment {
             if known == Some(self.book.me()) {
                 introduce |= entry.attributes != self.book.attributes(self.book.me());
             } else if whom == me {
-                // It has it from us, and we do not.
+                // It has it from us, and we do not. That is no word on who has it from others.
                 if known.is_none_or(|slot| self.book.version(slot).is_none()) {
                     let Entry { identity, incarnation, counter, .. } = entry;
-                    let gone = Change::Gone { own: true, identity, incarnation, counter, departed: None, lost: true };
+                    let gone = Change::Gone { own: false, identity, incarnation, counter, departed: None, lost: true };
                     denied.push(encoded(&gone));
                 }
             } else if own || is_led && !self.book.is_gone(whom) {
