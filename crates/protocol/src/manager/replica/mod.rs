@@ -70,10 +70,6 @@ pub struct Around<'a> {
 
 /// What follows for the steward.
 #[derive(Clone, PartialEq, Eq, Debug)]
-#[expect(
-    clippy::large_enum_variant,
-    reason = "these lists live for one call; a box would cost each packet an allocation"
-)]
 pub enum Act {
     /// Say this to that node.
     Send(Key, Packet),
