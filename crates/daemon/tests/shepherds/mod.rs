@@ -6,7 +6,7 @@ use phalanx_api::run::{
 };
 use phalanx_cluster::{KEY, PATIENCE, binary};
 use phalanx_daemon::shepherd::words::{Crew, Terms, ToDaemon, ToShepherd, Work};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::{Read, Write};
 use std::net::SocketAddr;
 use std::os::unix::net::UnixStream;
@@ -364,10 +364,10 @@ impl Shepherds {
         self.processes().into_iter().map(|p| p.0).collect()
     }
 
-    /// Ranks are the leaders of their groups; what they started is not, or has a session of its own.
+    /// Ranks of which a process runs below a shepherd.
     pub(crate) fn ranks_that_run(&self) -> usize {
-        let is_rank = |pid: i32| self.parent_is_a_shepherd(pid);
-        self.left().into_iter().filter(|&pid| is_rank(pid)).filter(|&pid| self.leads_no_session(pid)).count()
+        let running = self.processes().into_iter().filter(|(pid, _)| self.parent_is_a_shepherd(*pid));
+        running.filter_map(|(_, mut variables)| variables.remove("PHALANX_RANK")).collect::<BTreeSet<_>>().len()
     }
 
     fn stat(pid: i32) -> Vec<String> {
@@ -379,10 +379,6 @@ impl Shepherds {
     fn parent_is_a_shepherd(&self, pid: i32) -> bool {
         let stat = Self::stat(pid);
         stat.get(1).and_then(|p| p.parse().ok()).is_some_and(|p: u32| self.pids().contains(&p))
-    }
-
-    fn leads_no_session(&self, pid: i32) -> bool {
-        Self::stat(pid).get(3).is_none_or(|session| *session != pid.to_string())
     }
 
     /// The process of a rank.
