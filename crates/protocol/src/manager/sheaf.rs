@@ -9,8 +9,8 @@
 //!   0       4           0 keeps the left half and gives the right one to its first: 4
 //!   0   2   4   6       and so on, each for its own block: the last one has it after log2 steps
 //! ```
-//! Each replica turns the order of agents by another third, so that those who hand on much of one's words hand on little of the others'. Who is
-//! not reached because somebody above is dead lacks one voice of three; who lacks two is told by the replicas themselves.
+//! Each replica turns the order of agents so that its own node is the first, or by another third; so those who hand on much of one's words hand on
+//! little of the others'. Who is not reached because somebody above is dead lacks one voice of three; who lacks two is told by the replicas themselves.
 
 use super::group::{Digest, Proof};
 use super::wire::{Id, Vote};

@@ -31,7 +31,9 @@ impl Replica {
         #[cfg(any(test, feature = "harm"))]
         let item = &if self.lies { item.bent() } else { item.clone() };
         let (seats, me) = (self.group.seats.len(), usize::from(self.me.0));
-        let (front, back) = words.split_at(words.len() * me / seats);
+        // Our own node first: what all others report comes to us by way of it.
+        let own = words.iter().position(|(to, _)| *to == self.key);
+        let (front, back) = words.split_at(own.unwrap_or(words.len() * me / seats));
         let slip = |(to, item): &(Key, Item)| {
             let at = self.core.state().node(to)?.at;
             Some(Slip { to: *to, at, after: item.after })

@@ -175,7 +175,9 @@ impl Steward {
             return;
         };
         let mut acts = Vec::new();
-        if self.agent.on_sheaf((sheaf.id, sheaf.by), from, count, &mut acts) {
+        // What those below us report to the replica here comes to it at once.
+        let below = if sheaf.by == self.key { 1 } else { count };
+        if self.agent.on_sheaf((sheaf.id, sheaf.by), from, below, &mut acts) {
             for block in branches {
                 let part = sheaf.part(block);
                 self.pass(part.slips[0], part, out);

@@ -128,6 +128,20 @@ fn cm_2_a_word_for_many_is_handed_on_by_them() {
     }
 }
 
+/// CM-2: who hands on reports waits for nobody who reports to somebody else: where replicas hand on their own words, too.
+#[test]
+fn cm_2_nobody_waits_for_reports_that_go_elsewhere() {
+    for nodes in 12..=40 {
+        let mut net = founded(nodes, Weather::FAIR, nodes as u64);
+        let began = net.now + S * 2;
+        assert!(run(&mut net, nodes as u32, S), "{nodes}: not over in time");
+        let done = done(&net, began);
+        let prepared = done.iter().map(|d| d["prepare"][0]).max().unwrap();
+        let started = done.iter().map(|d| d["go"][0]).min().unwrap();
+        assert!(started < prepared + super::super::gather::PATIENCE, "{nodes}: {prepared:?}, then {started:?}");
+    }
+}
+
 /// CM-2: nodes that die while a word is under way keep it from hardly anybody, because each replica's goes another way; and from nobody for
 /// long, nor does a job wait for their reports.
 #[test]
