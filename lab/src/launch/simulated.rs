@@ -7,7 +7,7 @@ use crate::report::{Check, Must, row, significant};
 use phalanx_sim::manager::crowd::{self, Options};
 
 /// Nodes, a rank on each.
-const NODES: [u32; 6] = [64, 256, 1024, 4096, 16_384, 65_536];
+const NODES: [u32; 5] = [64, 256, 1024, 4096, 16_384];
 const QUICK: [u32; 3] = [16, 64, 256];
 /// Told one by one: past it that takes too long to wait for.
 const ALONE_MAX: u32 = 4096;

@@ -149,15 +149,23 @@ impl Company {
     /// Hosts that no view here has tasks on any more.
     fn left(&mut self, moved: Moved) -> Vec<Addr> {
         let Moved { all, gone, come, .. } = moved;
-        let views = self.members.values().filter_map(|p| p.member.view());
+        // Members here mostly have one and the same view.
+        let mut views: Vec<&View> = Vec::new();
+        for view in self.members.values().filter_map(|p| p.member.view()) {
+            if views.iter().all(|other| other.id() != view.id()) {
+                views.push(view);
+            }
+        }
         if all || gone.len() > FEW {
-            let people = views.flat_map(|v| v.tree().tasks().filter_map(|t| v.person(t)));
+            let people = views.into_iter().flat_map(|v| v.tree().tasks().filter_map(|t| v.person(t)));
             let known = people.map(|p| p.host).filter(|&h| h != self.host).collect();
             let before = std::mem::replace(&mut self.watch.known, known);
             return before.difference(&self.watch.known).copied().collect();
         }
-        let is_there = |a: Addr| self.members.values().any(|p| !tasks_at(&p.member, a).is_empty());
-        let left: Vec<_> = gone.into_iter().filter(|&a| !is_there(a)).collect();
+        // Of a host that a task has left others are mostly there.
+        let is_on = |v: &View, a: Addr| v.tree().tasks().any(|t| v.person(t).is_some_and(|p| p.host == a));
+        let is_there = |a: Addr| views.iter().any(|view| is_on(view, a));
+        let left: Vec<_> = gone.into_iter().collect::<BTreeSet<_>>().into_iter().filter(|&a| !is_there(a)).collect();
         self.watch.known.extend(come.into_iter().filter(|&a| a != self.host));
         left.into_iter().filter(|a| self.watch.known.remove(a)).collect()
     }

@@ -395,11 +395,9 @@ impl Agent {
             };
         }
         let tally = self.tallies.entry(id).or_insert_with(|| Tally::new(now));
-        if let Some(body) = body {
-            let hash = Digest::of(&body);
-            if hash == ballot.vote.hash {
-                tally.bodies.insert(hash, body);
-            }
+        let hash = ballot.vote.hash;
+        if let Some(body) = body.filter(|body| !tally.bodies.contains_key(&hash) && Digest::of(body) == hash) {
+            tally.bodies.insert(hash, body);
         }
         match tally.ballots.iter().position(|b| b.by == ballot.by) {
             // Front of the line has moved: what came before is gone for good.
