@@ -13,7 +13,7 @@ use crate::link::sign::{Signer, Verifier};
 use serde::{Deserialize, Serialize};
 
 /// Version of packets: another one is refused.
-pub const VERSION: u8 = 1;
+pub const VERSION: u8 = 2;
 /// The longest packet that is read.
 pub const PACKET_MAX: usize = 8 << 20;
 /// The longest piece of a state.

@@ -2,7 +2,7 @@
 
 use super::{Out, STRANGERS_MAX, Steward};
 use crate::manager::sheaf::{self, BLOCK_MAX, Sheaf, Slip};
-use crate::manager::wire::{Ballot, Id, Packet, Telling, Weight};
+use crate::manager::wire::{Ballot, Packet, Telling, Weight};
 use crate::manager::words::Key;
 use crate::member::Peer;
 use crate::node::Carriage;
@@ -81,7 +81,7 @@ impl Steward {
             }
             Packet::Vote(ballot, body) => self.on_vote(now, ballot, body, out),
             Packet::Sheaf(sheaf) => self.on_sheaf(now, from, sheaf, out),
-            Packet::Gathered { to, id, told } if to == self.key => self.on_gathered(now, id, told, out),
+            Packet::Gathered { to, told, .. } if to == self.key => self.on_gathered(now, told, out),
             Packet::Gathered { to, id, told } => {
                 let mut acts = Vec::new();
                 if self.is_of_group(to) {
@@ -198,7 +198,7 @@ impl Steward {
     }
 
     /// Reports of several agents have come to the replica here.
-    fn on_gathered(&mut self, now: Instant, _id: Id, mut told: Vec<Telling>, out: &mut impl Out) {
+    fn on_gathered(&mut self, now: Instant, mut told: Vec<Telling>, out: &mut impl Out) {
         let (verifier, cluster) = (self.signer.verifier(), &self.config.cluster);
         let before = told.len();
         told.retain(|t| t.holds(verifier, cluster));
