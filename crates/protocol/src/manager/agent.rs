@@ -249,7 +249,7 @@ impl Agent {
     /// Others below have something to say to a replica.
     pub fn on_gathered(&mut self, now: Instant, which: (Id, Key), told: Vec<Telling>, acts: &mut Vec<Act>) {
         let mut sends = Vec::new();
-        self.gather.say(now, which, told, &mut sends);
+        self.gather.pass_on(now, which, told, &mut sends);
         send_all(sends, acts);
     }
 

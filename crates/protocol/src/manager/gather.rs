@@ -18,8 +18,8 @@ const AFTERWARDS: Duration = Duration::from_millis(1);
 pub const BOUGHS_MAX: usize = 512;
 /// Reports that wait here, of all agents.
 pub const WAITING_MAX: usize = 16 * 1024;
-/// Reports in one packet.
-const PACKED_MAX: usize = 1024;
+/// Reports in one packet: each costs its replica a check of a signature.
+pub const PACKED_MAX: usize = 1024;
 
 /// A place in the tree by which a replica's word came.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
@@ -90,7 +90,7 @@ impl Gather {
         true
     }
 
-    /// Somebody, here or below, has something to say to a replica. Past the bound it is dropped: it will be said again.
+    /// There is something to say to a replica. Past the bound it is dropped: it will be said again.
     pub fn say(&mut self, now: Instant, which: (Id, Key), told: Vec<Telling>, sends: &mut Vec<Send>) {
         if self.waiting + told.len() > WAITING_MAX || told.is_empty() {
             return;
@@ -106,6 +106,14 @@ impl Gather {
             self.hand_on(which, sends);
         }
         self.forget(sends);
+    }
+
+    /// Others below have something to say to a replica. They have its word from us; where we have none of it, nobody has.
+    pub fn pass_on(&mut self, now: Instant, which: (Id, Key), told: Vec<Telling>, sends: &mut Vec<Send>) {
+        let is_known = self.boughs.get(&which).is_some_and(|bough| bough.parent.is_some());
+        if is_known && told.len() <= PACKED_MAX {
+            self.say(now, which, told, sends);
+        }
     }
 
     /// What waited for long enough goes up with what there is.
@@ -198,6 +206,23 @@ mod tests {
         gather.say(now, (id(6), key(9)), vec![telling(1, 2)], &mut sends);
         gather.expire(now + PATIENCE, &mut sends);
         assert_eq!(told(&sends[1..]), [(key(9), 1)], "straight to the replica");
+    }
+
+    /// Who makes up words gets nobody to keep reports of them, or to forget the way back of true ones.
+    #[test]
+    fn reports_of_words_that_nobody_said_are_not_taken() {
+        let (mut gather, mut sends) = (Gather::default(), Vec::new());
+        assert!(gather.on_word((id(5), key(9)), key(2), 2, &mut sends));
+        for n in 0..3 * BOUGHS_MAX as u64 {
+            gather.pass_on(Instant(n), (id(1_000_000 + n), key(9)), vec![telling(1, 1)], &mut sends);
+        }
+        assert_eq!((sends.len(), gather.boughs.len(), gather.waiting), (0, 1, 0));
+        assert!(gather.on_word((id(6), key(9)), key(2), 2, &mut sends), "the next is handed on");
+        let many = vec![telling(1, 1); PACKED_MAX + 1];
+        gather.pass_on(Instant(0), (id(5), key(9)), many, &mut sends);
+        assert_eq!(gather.waiting, 0, "longer than anybody of us packs it");
+        gather.pass_on(Instant(0), (id(5), key(9)), vec![telling(1, 1), telling(4, 1)], &mut sends);
+        assert_eq!(told(&sends), [(key(2), 2)]);
     }
 
     #[test]

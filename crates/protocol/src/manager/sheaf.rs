@@ -44,7 +44,13 @@ impl Path {
             Step::Right(other) => both(at, *other),
             Step::Left(other) => both(*other, at),
         };
-        (self.0.len() <= PATH_MAX).then(|| self.0.iter().fold(from, up))
+        self.may_be().then(|| self.0.iter().fold(from, up))
+    }
+
+    /// It is no longer than that of any list of ours.
+    #[must_use]
+    pub fn may_be(&self) -> bool {
+        self.0.len() <= PATH_MAX
     }
 
     /// A word for one agent alone.
@@ -232,6 +238,7 @@ mod tests {
         let (own, further) = branches(&leaves, &Path::default());
         assert_ne!(own.root(leaves[1]), Some(root), "another leaf in its place");
         assert_ne!(further[0].path.root(leaves[4]), Some(root), "a leaf in place of a block");
-        assert_eq!(Path(vec![Step::Right(root); PATH_MAX + 1]).root(root), None, "longer than any list's");
+        let long = Path(vec![Step::Right(root); PATH_MAX + 1]);
+        assert_eq!((long.root(root), long.may_be(), own.may_be()), (None, false, true), "longer than any list's");
     }
 }

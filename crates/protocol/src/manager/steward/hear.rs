@@ -1,6 +1,7 @@
 //! What others say to a steward, and to whom of it that goes.
 
 use super::{Out, STRANGERS_MAX, Steward};
+use crate::manager::gather::PACKED_MAX;
 use crate::manager::sheaf::{self, BLOCK_MAX, Sheaf, Slip};
 use crate::manager::wire::{Ballot, Packet, Telling, Weight};
 use crate::manager::words::Key;
@@ -163,7 +164,8 @@ impl Steward {
     fn on_sheaf(&mut self, now: Instant, from: Key, sheaf: Sheaf, out: &mut impl Out) {
         let Some(group) = self.chain.group() else { return };
         let count = sheaf.slips.len();
-        let is_ours = sheaf.slips.first().is_some_and(|slip| slip.to == self.key) && count <= BLOCK_MAX;
+        let may_be = count <= BLOCK_MAX && sheaf.path.may_be();
+        let is_ours = may_be && sheaf.slips.first().is_some_and(|slip| slip.to == self.key);
         let is_ours = is_ours && group.member(sheaf.by).is_some() && sheaf.id.epoch <= group.epoch;
         let (path, branches) = if is_ours { sheaf::branches(&sheaf.leaves(), &sheaf.path) } else { Default::default() };
         let ballot = is_ours.then(|| {
@@ -199,6 +201,10 @@ impl Steward {
 
     /// Reports of several agents have come to the replica here.
     fn on_gathered(&mut self, now: Instant, mut told: Vec<Telling>, out: &mut impl Out) {
+        if told.len() > PACKED_MAX {
+            self.counters.malformed += 1;
+            return;
+        }
         let (verifier, cluster) = (self.signer.verifier(), &self.config.cluster);
         let before = told.len();
         told.retain(|t| t.holds(verifier, cluster));

@@ -247,6 +247,11 @@ fn cm_1_reports_cannot_be_changed_on_their_way() {
     let count = bent.len() as u64;
     net.inject(from, replica, Carriage::Bulk, &Packet::Gathered { to: key, id, told: bent }.encode());
     assert_eq!(net.steward(replica).status(net.now).counters.unproved, before.unproved + count);
-    net.inject(from, replica, Carriage::Bulk, &Packet::Gathered { to: key, id, told }.encode());
+    net.inject(from, replica, Carriage::Bulk, &Packet::Gathered { to: key, id, told: told.clone() }.encode());
     assert_eq!(net.steward(replica).status(net.now).counters.duplicates, before.duplicates + count);
+    // More at once than anybody of us packs: nobody spends a second on their signatures.
+    let many = told.iter().cycle().take(super::super::gather::PACKED_MAX + 1).cloned().collect();
+    net.inject(from, replica, Carriage::Bulk, &Packet::Gathered { to: key, id, told: many }.encode());
+    let after = net.steward(replica).status(net.now).counters;
+    assert_eq!((after.duplicates, after.malformed), (before.duplicates + count, before.malformed + 1));
 }
